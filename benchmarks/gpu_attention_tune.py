@@ -5,8 +5,9 @@
 Forward kernels, the shipped one and others whose inner loop has another order (`attention_candidates`), those of the
 backward pass, decoding by the bandwidth of a copy, peak memory of 131072 queries and keys. A candidate's output is
 compared with the default's before it is timed. All are compiled first, by processes that leave them in Triton's cache;
-meanwhile specialised warps, which may hang, are measured in a process of their own. It ends when the seconds are over,
-whatever it does then: what is measured stands in the file as soon as it is.
+specialised warps, which may hang, are measured in a process of their own before the others are ready. It ends when the
+seconds are over, which count from when PyTorch is imported, whatever it does then: what is measured stands in the file
+as soon as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -39,7 +40,7 @@ from opweld.kernels.launches import Launch
 
 T = partial(Configuration, descriptors=True)
 WORKERS = 14
-SPECIALIZED_S = 20.0
+SPECIALIZED_S = 15.0
 """Seconds that the process of specialised warps has."""
 
 ROUNDING = 2.0**-6
@@ -290,11 +291,16 @@ def memory() -> Iterator[Row]:
 # All of it
 
 
+def specialized_compilations() -> list[Callable[[], None]]:
+    """What compiles the kernels with specialised warps and the default that they are compared with."""
+    return [partial(_forward, shape, one) for shape in SHAPES for one in (DEFAULT, *SPECIALIZED[shape.head_dim])]
+
+
 def compilations() -> list[Callable[[], None]]:
-    """What compiles all that is measured, the first needed first."""
+    """What compiles all else that is measured, the first needed first."""
     made: list[Callable[[], None]] = []
     for shape in SHAPES:
-        made.extend(partial(_forward, shape, one) for one in FORWARD[shape.head_dim])
+        made.extend(partial(_forward, shape, one) for one in FORWARD[shape.head_dim] if one is not DEFAULT)
     made.extend(partial(_backward, Shape(4096, 64, True), None, None, part) for part in range(3))
     for shape in SHAPES:
         made.extend(partial(_backward, shape, one, None, 1) for one in KEYS[shape.head_dim])
@@ -345,18 +351,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     began = time.monotonic()
     if given.specialized:
-        several = {shape: [DEFAULT, *SPECIALIZED[shape.head_dim]] for shape in SHAPES}
-        with ThreadPoolExecutor(16) as threads:
-            for shape, candidates in several.items():
-                for candidate in candidates:
-                    threads.submit(_forward, shape, candidate)  # what fails here fails again, and is told, below
-        for shape, candidates in several.items():
-            for row in forwards(shape, candidates, library=False):
+        for shape in SHAPES:
+            for row in forwards(shape, [DEFAULT, *SPECIALIZED[shape.head_dim]], library=False):
                 print(json.dumps(row), flush=True)
         return 0
 
     pool = ProcessPoolExecutor(min(WORKERS, os.cpu_count() or 1), mp_context=get_context("spawn"))
-    compiling = [pool.submit(one) for one in compilations()]
+    first = [pool.submit(one) for one in specialized_compilations()]
+    compiling = first + [pool.submit(one) for one in compilations()]
 
     def over() -> None:
         print(f"== ended: {given.seconds:.0f} s are over", flush=True)
@@ -378,7 +380,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 whole.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
                 whole.replace(given.json)
 
-    keep(specialized(min(SPECIALIZED_S, given.seconds / 2)))
+    wait(first, timeout=given.seconds / 3)
+    keep(specialized(min(SPECIALIZED_S, given.seconds / 3)))
     done, late = wait(compiling, timeout=max(0.0, 0.6 * given.seconds - (time.monotonic() - began)))
     for error in {str(future.exception() or "")[:150] for future in done} - {""}:
         print(f"does not compile: {error}", flush=True)
