@@ -235,7 +235,8 @@ PLAIN: Table = {
     80: {64: Configuration(128, 64, 4, 3), 128: Configuration(128, 32, 8, 3), 256: Configuration(64, 64, 8, 2)},
     90: {
         64: Configuration(128, 128, 8, 3, descriptors=True),
-        128: Configuration(128, 128, 8, 2, descriptors=True),
+        # Of 4096 tokens, not causal, on an H200, 2026-11-26: 463 TFLOP/s, 445 in tiles of 128 x 128 with 2 stages.
+        128: Configuration(128, 64, 8, 3, descriptors=True),
         256: Configuration(128, 64, 8, 2, descriptors=True),
     },
 }
