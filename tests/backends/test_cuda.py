@@ -113,6 +113,21 @@ def test_what_the_processor_computes_in_between() -> None:
     check(parsed(text), {"x": np.random.default_rng(7).standard_normal((2, 9), np.float32)})
 
 
+def test_operands_of_the_processor_lie_row_by_row() -> None:
+    text = """g (float[N, W, 4] x) => (float[1, W, 4] y, int64[1, W, 4] at) { k = Constant <value = int64[1] {1}> ()
+        a = HardSwish (x) y, at = TopK <axis = 0> (a, k) }"""
+    check(parsed(text), {"x": np.random.default_rng(9).standard_normal((3, 5, 4), np.float32)})
+
+
+def test_sizes_and_axes_have_names_of_their_own() -> None:
+    text = """g (float[2, 8, W, W] x) => (float[2, 8, V, V] y) {
+        y = ConvTranspose <group = 1, strides = [2, 2], kernel_shape = [2, 2]> (x, w) }"""
+    model = parsed(text)
+    own = weights(w=(8, 8, 2, 2))
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in own.items())
+    check(model, {"x": np.random.default_rng(10).standard_normal((2, 8, 5, 5), np.float32)})
+
+
 def test_dynamic_control_flow_and_sizes_that_data_decide() -> None:
     text = "g (float[k] x) => (int64[r, found] at, float[k] y) { at = NonZero (x) y = Relu (x) }"
     check(parsed(text), {"x": np.array([0, 1, -2, 0, 3], np.float32)})

@@ -24,7 +24,9 @@ def place_for_gpu(regions: Regions, row_major: Container[str], ledger: Ledger) -
     """Storage for every value in memory; `row_major`: copies that were made for the order of their axes."""
     program = regions.program
     signatures = program.signatures
-    outputs = {name for _, name in program.outputs}
+    fixed = {name for _, name in program.outputs}
+    # Functions of the processor take their operands row by row.
+    fixed |= {name for region in regions.regions if region.extern is not None for name in region.extern.operands}
     constants = {value.name: value for value in program.constants}
     storages: dict[str, Storage] = {}
     orders: dict[str, Order] = {}
@@ -34,7 +36,7 @@ def place_for_gpu(regions: Regions, row_major: Container[str], ledger: Ledger) -
         made = {tensor.name: (tensor.dtype, tensor.shape) for member in region.members for tensor in member.tensors}
         for name in region.outputs:
             dtype, shape = signatures.get(name) or made[name]
-            free = region.scan is None and region.extern is None and name not in outputs and name not in row_major
+            free = region.scan is None and region.extern is None and name not in fixed and name not in row_major
             wanted = _wanted(region, name, storages, constants) if free else None
             if wanted is not None and wanted != tuple(range(len(shape))):
                 choice = ledger.decide(

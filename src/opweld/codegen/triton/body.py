@@ -93,7 +93,7 @@ class Operands:
         """The parameter of a size."""
         found = self.symbols.get(atom)
         if found is None:
-            found = self.symbols[atom] = f"n{len(self.symbols)}"
+            found = self.symbols[atom] = f"size{len(self.symbols)}"
         return found
 
     def error(self, message: str) -> int:
@@ -343,7 +343,7 @@ class Body:
     def _loop(self, node: Reduce, tests: tuple[_Test, ...]) -> str:
         """A reduction element by element; a loop that goes on with all elements of the block."""
         total = product(axis.extent for axis in node.axes)
-        counter, result = self.name().replace(self._prefix, "r", 1), self.name()
+        counter, result = self.name().replace(self._prefix, "loop", 1), self.name()
         start, blocks = _divided(node.axes, counter, self)
 
         def step() -> None:

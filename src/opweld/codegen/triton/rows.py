@@ -157,7 +157,7 @@ class _Rows:
     ) -> dict[Axis, Block]:
         found: dict[Axis, Block] = {}
         for position, (axis, text) in enumerate(divided(axes, counter, body.dim)):
-            name = counter if text == counter else f"{counter}{position}"
+            name = counter if text == counter else f"{counter}_{position}"
             if name != text:
                 lines.append(f"{name} = {text}")
             found[axis] = Block(name, dimension, mask)
@@ -176,7 +176,7 @@ class _Rows:
     def _in_passes(self, node: Reduce, body: Body) -> str:
         """A loop over parts of the columns, each lane of a part going on for itself, which are put together last."""
         result = body.name()
-        part, start = body.name().replace("v", "c", 1), list[str]()
+        part, start = body.name().replace("v", "part", 1), list[str]()
         mask = self._masked(part, self._length, self._width, f"{part}_inside", start, body)
         blocks = self._axes(self._row.columns, part, 1, mask, start, body)
 
