@@ -98,4 +98,4 @@ def test_an_unknown_part_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         gpu.main(["devise"])
     assert end.value.code == 2
-    assert "there is no part devise: expected some of device, attention, kernels, models" in capsys.readouterr().err
+    assert f"there is no part devise: expected some of {', '.join(gpu.PARTS)}" in capsys.readouterr().err

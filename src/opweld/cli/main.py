@@ -87,7 +87,7 @@ def opweld_command(
     opweld quantize model.onnx -o int8.onnx     fewer bits: what does that cost?
     opweld machine                              what can this machine do at most?
     opweld operators                            which operators compile
-    opweld kernels report                       what do the kernels of GPUs need of one?
+    opweld kernels report                       what do kernels for GPUs need?
     opweld cache                                what compiled models take
 
     What takes long shows how far it is, on standard error: a bar on a terminal, else a line at times; --quiet: neither.
