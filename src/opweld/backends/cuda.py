@@ -32,8 +32,9 @@ from opweld.place.channels import place_for_gpu
 from opweld.place.padded_channels import pad_channels
 from opweld.place.placed import Placed
 from opweld.place.storage import lay_out
-from opweld.record import KernelEntry
+from opweld.record import KernelEntry, Predicted
 from opweld.runtime.cuda.program import KERNELS, PROGRAM, Code, Program, Variant
+from opweld.schedule.cost import core_of
 from opweld.schedule.expected import Expected
 from opweld.stages import Stage
 from opweld.target import Gpu
@@ -88,7 +89,9 @@ class CudaStages(Stages[Made]):
         steps = stage("realise", Steps, placed, expected, target, ledger)
         offsets = {name: _write(name, placed, weights) for name in steps.constants}
         variant, kernels = steps.variant(offsets)
-        entries = tuple(_entry(step.code, kernels[step.code], placed, expected, ledger) for step in steps.launches)
+        entries = tuple(
+            _entry(step.code, kernels[step.code], placed, offsets, expected, target, ledger) for step in steps.launches
+        )
         return Compiled(program.name, program.guards, Made(variant, kernels), entries, (), {})
 
     def write(
@@ -191,7 +194,15 @@ def _write(name: str, placed: Placed, weights: PutWeights) -> int:
     return weights(name, image)
 
 
-def _entry(name: str, kernel: Kernel, placed: Placed, expected: Expected, ledger: Ledger) -> KernelEntry:
+def _entry(
+    name: str,
+    kernel: Kernel,
+    placed: Placed,
+    offsets: Mapping[str, int],
+    expected: Expected,
+    target: Gpu,
+    ledger: Ledger,
+) -> KernelEntry:
     """A kernel as the artifact records it."""
     sizes = {storage.root: storage.elements * storage.dtype.bytes for storage in placed.storages.values()}
     read = written = ZERO
@@ -199,14 +210,26 @@ def _entry(name: str, kernel: Kernel, placed: Placed, expected: Expected, ledger
         size: Dim = sizes.get(memory, ZERO)
         read, written = (read, written + size) if is_written else (read + size, written)
     count = kernel.count
+    core, operations = core_of(target), expected(count.flops + count.special)
+    # Products of 16-bit numbers at the rate of tensor cores, others at that of multiply-adds.
+    rate = 2 * 32 * core.products * core.hertz * (8 if _of_halves(kernel) else 1)
+    predicted = Predicted(operations / rate, 0.0, expected(read + written) / core.dram_bytes / core.hertz, core.launch)
     region = next((memory for _, memory, _, is_written in kernel.pointers if is_written), name)
     return KernelEntry(
         name,
         ledger.label(region) if region in placed.storages else region,
         tuple(filter(None, kernel.origin)),
         0,
-        0.0,
+        max(predicted.arithmetic, predicted.traffic) + predicted.launch,
         expected(read + written),
-        expected(count.flops + count.special),
+        operations,
+        tuple((offsets[memory], int(sizes[memory])) for _, memory, _, _ in kernel.pointers if memory in offsets),
         costs=costs_entry(count, read, written),
+        predicted=predicted,
+        computes="bf16" if _of_halves(kernel) else "fp32",
     )
+
+
+def _of_halves(kernel: Kernel) -> bool:
+    """Whether a kernel's products are of 16-bit numbers."""
+    return "narrow_product" in kernel.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opweld.codegen.triton.attention import attention, attention_of
 from opweld.codegen.triton.contraction import Product, contraction, product_of
@@ -18,6 +18,7 @@ from opweld.place.storage import Storage
 from opweld.schedule.expected import Expected
 from opweld.schedule.gpu import STEPS, Blocks, product_seconds
 from opweld.target import Gpu
+from opweld.tensor.cost import Count, flops
 from opweld.tensor.dim import Dim, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, loads, walk
@@ -58,11 +59,13 @@ class Realiser:
     def kernels(self, region: Region) -> tuple[Kernel, ...]:
         """The kernels of a region that is neither a recurrence nor an extern."""
         if region.block is not None:
-            return (self._attention(region),)
+            return (replace(self._attention(region), count=_count(region.tensors)),)
         made: list[Kernel] = []
         for member in region.members:
             outputs = [tensor.name for tensor in member.tensors if tensor.name in region.outputs]
-            made += self._member(region, member, outputs)
+            kernels = self._member(region, member, outputs)
+            counts = [_count(member.tensors)] if len(kernels) == 1 else [_count((one,)) for one in member.tensors]
+            made += [replace(kernel, count=count) for kernel, count in zip(kernels, counts, strict=True)]
         return tuple(made)
 
     def _member(self, region: Region, member: Member, outputs: Sequence[str]) -> list[Kernel]:
@@ -192,6 +195,11 @@ class Realiser:
             depth //= 2
         warps = 8 if high * wide >= 128 * 128 else 4
         return Launched((high, wide, depth), warps, 3 if precise else 4)
+
+
+def _count(tensors: Sequence[Tensor]) -> Count:
+    """The operations of tensors."""
+    return sum(map(flops, tensors), Count())
 
 
 def _ends_better(count: int, depth: int) -> bool:
