@@ -128,6 +128,76 @@ def test_sizes_and_axes_have_names_of_their_own() -> None:
     check(model, {"x": np.random.default_rng(10).standard_normal((2, 8, 5, 5), np.float32)})
 
 
+def test_a_size_may_have_any_name() -> None:
+    text = """g (float[step, 2, 3] x, float[max, 2] y) => (float[a, 1, 2, 5] z, float[max, 2] w) {
+        z = GRU <hidden_size = 5, direction = "reverse"> (x, u, r) w = Neg (y) }"""
+    model = parsed(text)
+    own = weights(u=(1, 15, 3), r=(1, 15, 5))
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in own.items())
+    random = np.random.default_rng(11)
+    check(model, {"x": random.standard_normal((4, 2, 3), np.float32), "y": random.standard_normal((3, 2), np.float32)})
+
+
+def test_weights_that_the_processor_reads_too_lie_row_by_row() -> None:
+    text = """g (float[3, 4] x, int64[1, 8] i, float[1, 8] u) => (float[3, 8] y, float[4, 8] z) {
+        y = MatMul (x, w) z = ScatterElements <axis = 0> (w, i, u) }"""
+    model = parsed(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights(w=(4, 8))["w"], "w"))
+    random = np.random.default_rng(12)
+    feeds: dict[str, Array] = {
+        name: random.standard_normal(s, np.float32) for name, s in (("x", (3, 4)), ("u", (1, 8)))
+    }
+    check(model, feeds | {"i": random.integers(0, 4, (1, 8))})
+
+
+@pytest.mark.parametrize("columns", [7, 2500])
+def test_the_last_extreme_of_a_row_of_the_least_exists(columns: int) -> None:
+    text = f"""g (float[2, {columns}] x) => (int64[2, 1] y, int64[2, 1] z) {{
+        y = ArgMax <axis = 1, select_last_index = 1> (x) z = ArgMax <axis = 1> (x) }}"""
+    x = np.full((2, columns), -np.inf, np.float32)
+    x[1, 3] = 1
+    check(parsed(text), {"x": x})
+
+
+def test_positions_that_are_values_have_64_bits() -> None:
+    text = """g (int64 n) => (int64[k] y, int64[k] z) { zero = Constant <value = int64 {0}> ()
+        one = Constant <value = int64 {1}> () big = Constant <value = int64 {5000000000}> ()
+        r = Range (zero, n, one) y = Mul (r, big) s = Mul (r, r) z = Mul (s, r) }"""
+    check(parsed(text), {"n": np.array(3000)})
+
+
+def test_a_bool_is_compared_with_a_constant() -> None:
+    text = """g (bool[3] x) => (bool[3] y) { one = Constant <value = int32 {1}> () c = Cast <to = 9> (one)
+        y = Equal (x, c) }"""
+    check(parsed(text), {"x": np.array([True, False, True])})
+
+
+def test_masked_attention_keeps_nan() -> None:
+    import torch
+
+    class Attention(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 5, 16).unbind()
+    mask = torch.ones(5, 5).tril().bool()
+    mask[1] = False
+    q[0, 0, 0, 3] = torch.nan
+    compiled = opweld.compile(Attention().eval(), (q, k, v, mask), target="sm_90")
+    feeds = dict(zip(compiled.session.input_names, (t.numpy() for t in (q, k, v, mask)), strict=True))
+    (found,) = compiled.run(feeds).values()
+    np.testing.assert_allclose(found, Attention()(q, k, v, mask).numpy(), 1e-5, 1e-5)
+    assert "Attention of" in text_of(compiled)
+
+
+def test_grids_have_one_dimension() -> None:
+    text = """g (float[70000, 2, 2] x, float[70000, 2, 2] w) => (float[70000, 2, 2] y) { y = MatMul (x, w) }"""
+    compiled = opweld.compile(parsed(text), target="sm_90")
+    (variant,) = json.loads((compiled.path / "cuda.json").read_text())["variants"].values()
+    assert [step["grid"] for step in variant["steps"]] == [["70000"]]
+
+
 def test_dynamic_control_flow_and_sizes_that_data_decide() -> None:
     text = "g (float[k] x) => (int64[r, found] at, float[k] y) { at = NonZero (x) y = Relu (x) }"
     check(parsed(text), {"x": np.array([0, 1, -2, 0, 3], np.float32)})

@@ -14,17 +14,17 @@ from opweld.place.placed import Placed
 from opweld.place.storage import Storage, dense
 from opweld.runtime import dtypes
 from opweld.runtime.cuda.program import Argument, Assumption, Buffer, Fed, Launch, Source, Variant
-from opweld.runtime.cuda.sizes import Size
+from opweld.runtime.cuda.sizes import MARK, Size
 from opweld.schedule.expected import Expected
 from opweld.target import Gpu
 from opweld.tensor.dim import Atom, Dim, FloorDiv, Max, Min, Mod, Symbol, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.program import Extern, Scan, Tensor
+from opweld.tensor.program import Extern, Scan, Tensor, unused
 
 STEP = "step"
-"""The symbol that counts the steps of a recurrence."""
+"""What the symbol is called that counts the steps of a recurrence, unless a size has that name."""
 
 
 def size_text(dim: Dim) -> Size:
@@ -41,7 +41,7 @@ def size_text(dim: Dim) -> Size:
 
 def _atom_text(atom: Atom) -> str:
     if isinstance(atom, Symbol):
-        return atom.name
+        return MARK + atom.name
     assert isinstance(atom, FloorDiv | Mod | Min | Max)  # a size has no other atoms
     sign = {FloorDiv: "//", Mod: "%", Min: "min", Max: "max"}[type(atom)]
     return f"{size_text(atom.left)} {size_text(atom.right)} {sign}"
@@ -163,7 +163,7 @@ class Steps:
     def _recurrence(self, region: Region) -> None:
         """A loop of the launches of a step. States are written when a step has computed all that reads them."""
         scan = region.recurrence()
-        counter = Symbol(STEP, 0)
+        counter = Symbol(unused(STEP, {source.symbol.name for source in self._placed.program.symbols}), 0)
         moved: Mapping[Atom, Dim] = {scan.time: counter.dim}
         for value in (*scan.states, *scan.steps):
             self._storages[value.name] = dense(value.name, value.dtype, value.shape)
@@ -176,7 +176,9 @@ class Steps:
         self._inner += body
         numbers = tuple(range(first_inner, len(self._inner)))
         count = size_text(scan.time.extent)
-        self._add(Launch("loop", tuple(filter(None, scan.origin)), symbol=STEP, count=count, body=numbers), memory)
+        self._add(
+            Launch("loop", tuple(filter(None, scan.origin)), symbol=counter.name, count=count, body=numbers), memory
+        )
         for name, state in scan.final:
             self._add(self._copy(state, name), [state, name])
 

@@ -132,6 +132,8 @@ def _constants(regions: Regions, storages: Mapping[str, Storage]) -> dict[str, O
     known = {constant.name for constant in regions.program.constants}
     readers: dict[str, set[Order | None]] = {}
     for region in regions.regions:
+        for name in () if region.extern is None else region.extern.operands:
+            readers.setdefault(name, set()).add(None)
         for member in region.members:
             for tensor in member.tensors:
                 pair = factors(reductions(tensor.body)[0]) if member.reduces_tiles else None

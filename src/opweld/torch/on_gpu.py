@@ -34,16 +34,16 @@ class OnGpu:
             raise InputError(f"expected {len(infos)} tensors, got {len(tensors)}")
         dense: list[torch.Tensor] = []
         for tensor, info in zip(tensors, infos, strict=True):
-            if not tensor.is_cuda or str(tensor.dtype).removeprefix("torch.") != info.dtype:
+            if tensor.device != torch.device("cuda", 0) or str(tensor.dtype).removeprefix("torch.") != info.dtype:
                 raise InputError(
-                    f"input {info.name!r} must be a CUDA tensor of {info.dtype}, but is one of {tensor.dtype} on "
+                    f"input {info.name!r} must be a tensor of {info.dtype} on cuda:0, but is one of {tensor.dtype} on "
                     f"{tensor.device}"
                 )
             dense.append(tensor.contiguous())
 
         def empty(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-            made: Any = torch.empty(shape, dtype=getattr(torch, dtype), device=tensors[0].device if tensors else "cuda")
+            made: Any = torch.empty(shape, dtype=getattr(torch, dtype), device="cuda:0")
             return made
 
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = torch.cuda.current_stream(0).cuda_stream
         return tuple(self._opened.run_on_device(dense, empty, stream))

@@ -172,9 +172,10 @@ class _Attention:
         deep, across = _power(inner), _power(outer)
         add, text = self._lines.append, self._plain.dim
         wide = ".to(tl.int64)" if self._wide else ""
-        add(f"m = (tl.program_id(0) * {bm} + tl.arange(0, {bm})){wide}[:, None]")
+        blocks = ceildiv(found.row.extent, bm)
+        add(f"m = (tl.program_id(0) % ({text(blocks)}) * {bm} + tl.arange(0, {bm})){wide}[:, None]")
         if found.batch:
-            add(f"batch = tl.program_id(1){wide}")
+            add(f"batch = (tl.program_id(0) // ({text(blocks)})){wide}")
         mask = self._mask("m", found.row.extent, bm, self._lines)
         rows = self._counted((found.row,), "m", 0, mask, self._lines)
         rows |= self._counted(found.batch, "batch", None, "", self._lines)
@@ -197,7 +198,8 @@ class _Attention:
         self._lines += [INDENT + line for line in steps]
         add("sums = sums / total")
         if found.masked:
-            add('sums = tl.where(highest == float("-inf"), 0.0, sums)')
+            # The maximum passes over NaN, the total does not.
+            add('sums = tl.where((highest == float("-inf")) & (total == total), 0.0, sums)')
         if found.guarded:
             add("sums = tl.where(total == total, tl.where(total == 0.0, 0.0, sums), 0.0)")
         if found.summed.dtype in HALVES:
@@ -209,7 +211,8 @@ class _Attention:
         axes = (*found.batch, found.row, *found.outer)
         store = body.stored(target, found.address, axes, converted(result, self._dtype))
         add(store if found.outer else store.replace("), ", " + 0 * e), ", 1))
-        grid = (ceildiv(found.row.extent, bm), product(axis.extent for axis in found.batch))
+        # One dimension: the others of a grid end at 65535.
+        grid = (blocks * product(axis.extent for axis in found.batch),)
         comment = (
             f"Attention of {found.row.extent} rows to {extent} columns, heads of {inner}: blocks of {bm} rows, {bn} "
             "columns at a time."

@@ -144,33 +144,35 @@ class Body:
 
     # ------------------------------------------------------------------------------------------------------ indices
 
-    def dim(self, dim: Dim, tests: tuple[_Test, ...] = ()) -> str:
-        """A polynomial as an expression of integers."""
+    def dim(self, dim: Dim, tests: tuple[_Test, ...] = (), *, wide: bool = False) -> str:
+        """A polynomial as an expression of integers; `wide`: of 64 bits, as one that is a value and no place."""
         text = ""
         for monomial, coefficient in dim.terms:
-            factors = [self._atom(atom, tests) for atom in monomial]
+            factors = [self._atom(atom, tests, wide) for atom in monomial]
             if abs(coefficient) != 1 or not factors:
                 factors.insert(0, str(abs(coefficient)))
             sign = (" - " if coefficient < 0 else " + ") if text else ("-" if coefficient < 0 else "")
             text += sign + " * ".join(factors)
         return text or "0"
 
-    def _atom(self, atom: Atom, tests: tuple[_Test, ...]) -> str:
-        if isinstance(atom, Axis):
-            return self._blocks[atom].text
-        if isinstance(atom, Symbol):
-            return self._operands.symbol(atom)
-        if isinstance(atom, Value):
-            return self._checked(atom, tests)
+    def _atom(self, atom: Atom, tests: tuple[_Test, ...], wide: bool) -> str:
         if isinstance(atom, FloorDiv | Mod):
-            left, right = self.dim(atom.left, tests), self.dim(atom.right, tests)
+            left, right = self.dim(atom.left, tests, wide=wide), self.dim(atom.right, tests, wide=wide)
             if nonnegative(atom.left):
                 return f"(({left}) {'//' if isinstance(atom, FloorDiv) else '%'} ({right}))"
             return f"floor_{'quotient' if isinstance(atom, FloorDiv) else 'remainder'}({left}, {right})"
         if isinstance(atom, Min | Max):
             name = "minimum" if isinstance(atom, Min) else "maximum"
-            return f"tl.{name}({self.dim(atom.left, tests)}, {self.dim(atom.right, tests)})"
-        raise UnsupportedError(f"the size {atom} has no form in Triton; compile the model for a processor")
+            return f"tl.{name}({self.dim(atom.left, tests, wide=wide)}, {self.dim(atom.right, tests, wide=wide)})"
+        if isinstance(atom, Axis):
+            text = self._blocks[atom].text
+        elif isinstance(atom, Symbol):
+            text = self._operands.symbol(atom)
+        elif isinstance(atom, Value):
+            text = self._checked(atom, tests)
+        else:
+            raise UnsupportedError(f"the size {atom} has no form in Triton; compile the model for a processor")
+        return f"tl.cast({text}, tl.int64)" if wide else text
 
     def _checked(self, atom: Value, tests: tuple[_Test, ...]) -> str:
         """A run-time index, which is reported where it does not exist and taken to the nearest that does."""
@@ -223,7 +225,7 @@ class Body:
 
     def _emitted(self, node: Expr, tests: tuple[_Test, ...]) -> str:
         if isinstance(node, Index):
-            return f"tl.cast({self.dim(node.dim)}, tl.int64)"
+            return f"tl.cast({self.dim(node.dim, tests, wide=True)}, tl.int64)"
         if isinstance(node, Load):
             made = None if self._loader is None else self._loader(node, self, tests)
             return made if made is not None else self._load(node, tests)
@@ -249,6 +251,8 @@ class Body:
 
     def _operand(self, node: Expr, tests: tuple[_Test, ...]) -> str:
         """An operand that is a tensor, whatever it is."""
+        if isinstance(node, Const) and node.dtype is DType.BOOL:
+            return f"tl.full([], {literal(node.value, node.dtype)}, tl.int1)"
         if isinstance(node, Const) and node.dtype.is_float and node.dtype is not DType.F64:
             return f"tl.full([], {literal(node.value, node.dtype)}, tl.float32)"
         return self.value(node, tests)
@@ -385,15 +389,15 @@ class Body:
             lines.append(f"{result}_at = tl.full({shape}, 0, tl.int64)")
         return lines
 
-    def stepped(self, node: Reduce, result: str, value: str, position: str) -> list[str]:
-        """A step of a reduction that goes on in `result`, and of its position in `result`_at."""
+    def stepped(self, node: Reduce, result: str, value: str, position: str, mask: str = "") -> list[str]:
+        """A step of a reduction that goes on in `result`, and of its position in `result`_at. `mask`: what exists."""
         if REDUCTIONS[node.kind].position:
             last, is_float = node.kind.endswith("_last"), node.body.dtype.is_float
             sign = (">" if "max" in node.kind else "<") + ("=" if last else "")
             better = f"({value} {sign} {result})"
             if is_float:
                 better += f" | ({value} != {value})" if last else f" | (({value} != {value}) & ({result} == {result}))"
-            name = f"{result}_better"
+            name, better = f"{result}_better", f"({better}) & {mask}" if mask else better
             return [
                 f"{name} = {better}",
                 f"{result} = tl.where({name}, {value}, {result})",

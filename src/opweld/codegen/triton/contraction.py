@@ -142,7 +142,7 @@ class _Contraction:
         address = self._nest.store
         store = body.stored(target, address, axes, converted(value, self._dtype))
         self._lines.append(self._whole_block(store))
-        grid = (blocks_m * blocks_n, batch)
+        grid = (blocks_m * blocks_n * batch,)  # one dimension: the others of a grid end at 65535
         names = ", ".join(f"{label} = {size}" for label, size in zip("MNK", (m, n, k), strict=True))
         comment = f"{names}: blocks of [{bm}, {bn}], {bk} of the sum at a time."
         return kernel_of(
@@ -158,7 +158,8 @@ class _Contraction:
         """Which block a program computes: those of a few rows of blocks one after the other, column by column."""
         text = self._plain.dim
         add = self._lines.append
-        add("program = tl.program_id(0)")
+        program = f"tl.program_id(0) % ({text(blocks_m * blocks_n)})" if self._shape.batch else "tl.program_id(0)"
+        add(f"program = {program}")
         if blocks_m.constant == 1:
             add("block_m = 0")
             add("block_n = program")
@@ -174,7 +175,7 @@ class _Contraction:
         add(f"m = (block_m * {bm} + tl.arange(0, {bm})){wide}[:, None]")
         add(f"n = (block_n * {bn} + tl.arange(0, {bn})){wide}[None, :]")
         if self._shape.batch:
-            add(f"batch = tl.program_id(1){wide}")
+            add(f"batch = (tl.program_id(0) // ({text(blocks_m * blocks_n)})){wide}")
 
     def _mask(self, name: str, count: Dim, size: int) -> str:
         if count.constant is not None and count.constant % size == 0:

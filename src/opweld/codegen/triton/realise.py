@@ -25,8 +25,8 @@ from opweld.tensor.expr import Expr, loads, walk
 from opweld.tensor.program import Tensor
 from opweld.tile.nest import Nest, nest_of
 
-WIDE = 1 << 31
-"""Elements of memory from which on indices take 64 bits."""
+WIDE = (1 << 31) - (1 << 16)
+"""Elements of memory from which on indices take 64 bits: the last block, too, ends within 32."""
 
 ELEMENTS = 1024
 """Elements that a program of elementwise work computes: eight for each thread of four warps."""

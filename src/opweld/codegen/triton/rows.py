@@ -182,7 +182,7 @@ class _Rows:
 
         def step() -> None:
             value = self._filled(node, body.value(node.body), mask)
-            for line in body.stepped(node, result, value, part):
+            for line in body.stepped(node, result, value, part, mask):
                 body.line(line)
 
         _, lines = body.inside(blocks, step)
@@ -229,6 +229,8 @@ class _Rows:
             nan = body.name()
             body.line(f"{nan} = tl.max(({name} != {name}).to(tl.int32), axis=1)[:, None] != 0")
             here = f"tl.where({nan}, {name} != {name}, {here})"
+        if self._whole and self._column_mask:
+            here = f"({here}) & {self._column_mask}"  # what is beyond the end is as little as the least
         at = f"tl.broadcast_to({position}, [{self._height}, {self._width}]).to(tl.int64)"
         if kind.endswith("_last"):
             return f"tl.max(tl.where({here}, {at}, -1), axis=1)[:, None]"

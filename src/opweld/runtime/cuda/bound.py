@@ -17,8 +17,8 @@ from opweld.runtime.plan import Array
 ALIGNMENT = 256
 """Bytes that every piece of memory is aligned to."""
 
-MOST_ELEMENTS = 1 << 31
-"""Elements that indices of 32 bits reach."""
+MOST_ELEMENTS = (1 << 31) - (1 << 16)
+"""Elements that indices of 32 bits reach, those of the last block included."""
 
 
 @dataclass(frozen=True, eq=False)

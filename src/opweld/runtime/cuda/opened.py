@@ -104,6 +104,8 @@ class Cuda(Opened):
         Raises UnsupportedError for models with dynamic control flow, whose segments the host decides about."""
         if self.has_dynamic_control_flow:
             self._refuse("has dynamic control flow, and runs on arrays of the host only")
+        if any(source.by_value for variant in self._program.variants.values() for source in variant.symbols):
+            self._refuse("has sizes that elements of inputs tell, and runs on arrays of the host only")
         machine = self.machine
         if not isinstance(machine, Resident):
             raise DeviceError("there is no GPU: kernels are interpreted")

@@ -56,6 +56,8 @@ class Prepared:
         for step in bound.variant.steps:
             self._add(step, {})
         self._graph: Graph | None = None
+        self.done = Event(resident.device, timing=False)
+        """Behind the last run, copies of its results included: another one, on whatever stream, waits for it."""
         self._captured = all(step.kind != "host" for step in bound.variant.steps)
 
     def launch(self, stream: Stream) -> None:
@@ -175,6 +177,7 @@ class Resident:
         """The outputs of arrays of the host, as new arrays."""
         with self._lock, self.device.current():
             prepared = self._prepare(bound)
+            self.stream.wait(prepared.done)
             for address, array in zip(prepared.inputs, arrays, strict=True):
                 self.stream.copy_in(address, np.ascontiguousarray(array))
             prepared.launch(self.stream)
@@ -204,11 +207,13 @@ class Resident:
         with self._lock, self.device.current():
             prepared = self._prepare(bound)
             theirs = Stream(self.device, stream)
+            theirs.wait(prepared.done)
             for target, source, array in zip(prepared.inputs, inputs, bound.inputs, strict=True):
                 theirs.copy(target, source, array)
             prepared.launch(theirs)
             for target, source, (shape, dtype) in zip(outputs, prepared.outputs, bound.outputs, strict=True):
                 theirs.copy(target, source, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+            prepared.done.record(theirs)
 
     def function(self, name: str) -> tuple[Function, tuple[str, ...]]:
         """A kernel, and the types of its parameters."""

@@ -1,4 +1,4 @@
-"""Sizes as text: integers and names of symbols in reverse Polish order, `n 64 * 127 + 128 //`."""
+"""Sizes as text: integers and symbols, behind a mark, in reverse Polish order, `$n 64 * 127 + 128 //`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TypeAlias
 from opweld.errors import ArtifactError
 
 Size: TypeAlias = str
+
+MARK = "$"
+"""What a symbol begins with: its name may be that of an operator, or a number."""
 
 OPERATORS: Mapping[str, Callable[[int, int], int]] = {
     "+": lambda x, y: x + y,
@@ -29,8 +32,8 @@ def evaluate(size: Size, values: Mapping[str, int]) -> int:
                 right, left = stack.pop(), stack.pop()
                 stack.append(operator(left, right))
             else:
-                stack.append(values[word] if word in values else int(word))
+                stack.append(values[word[len(MARK) :]] if word.startswith(MARK) else int(word))
         (value,) = stack
-    except (IndexError, ValueError, ZeroDivisionError) as error:
+    except (IndexError, KeyError, ValueError, ZeroDivisionError) as error:
         raise ArtifactError(f"{size!r} is no size; compile the model again") from error
     return value
