@@ -191,6 +191,16 @@ def test_masked_attention_keeps_nan() -> None:
     assert "Attention of" in text_of(compiled)
 
 
+def test_channels_of_weights_with_a_zero_point_are_not_padded() -> None:
+    text = """g (int8[1, 3, 6, 6] x) => (int32[1, 4, 6, 6] y) { a = Constant <value = int8 {-44}> ()
+        b = Constant <value = int8 {15}> () y = ConvInteger <pads = [1, 1, 1, 1]> (x, w, a, b) }"""
+    model = parsed(text)
+    random = np.random.default_rng(13)
+    w = random.integers(-128, 128, (4, 3, 3, 3)).astype(np.int8)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    check(model, {"x": random.integers(-128, 128, (1, 3, 6, 6)).astype(np.int8)}, 0.0)
+
+
 def test_grids_have_one_dimension() -> None:
     text = """g (float[70000, 2, 2] x, float[70000, 2, 2] w) => (float[70000, 2, 2] y) { y = MatMul (x, w) }"""
     compiled = opweld.compile(parsed(text), target="sm_90")

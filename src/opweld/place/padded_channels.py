@@ -14,7 +14,7 @@ import numpy as np
 from opweld.fuse.region import Kind, Region, Regions, factors, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.dim import Axis, Dim, axes_of
-from opweld.tensor.expr import Expr, Load, Reduce, load, reduce, transform
+from opweld.tensor.expr import Binary, Cast, Expr, Load, Reduce, load, reduce, transform
 from opweld.tensor.program import Constant, Tensor, unused
 
 FEWEST = 8
@@ -57,7 +57,10 @@ def _sites(region: Region, constants: dict[str, Constant]) -> tuple[Load, Load, 
         return None
     summed = reductions(region.members[0].tensor.body)[0]
     pair = factors(summed)
-    if pair is None or len(summed.axes) < 2:
+    if pair is None or len(summed.axes) < 2 or not isinstance(summed.body, Binary):
+        return None
+    # Zeros must stay zeros: of weights with a zero point, say, a channel that is not there would count.
+    if not all(map(_is_number, (summed.body.x, summed.body.y))):
         return None
     for x, w in (pair, pair[::-1]):
         if x.tensor in constants or w.tensor not in constants:
@@ -72,6 +75,13 @@ def _sites(region: Region, constants: dict[str, Constant]) -> tuple[Load, Load, 
             if plain and at[0] < len(x.indices) - 1 and not any(axis in axes_of(guard) for guard in x.guards):
                 return x, w, axis, at[0], beside[0]
     return None
+
+
+def _is_number(factor: Expr) -> bool:
+    """Whether a factor is what is loaded, at most in another type."""
+    while isinstance(factor, Cast):
+        factor = factor.x
+    return isinstance(factor, Load)
 
 
 def _padded(
