@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from opweld.codegen.triton.body import INDENT, Block, Body, Operands, divided
+from opweld.codegen.triton.body import INDENT, Block, Body, Operands, counted, mask_of
 from opweld.codegen.triton.contraction import operand_type
 from opweld.codegen.triton.elementwise import converted
 from opweld.codegen.triton.kernel import Kernel, Launched, kernel_of
-from opweld.codegen.triton.operators import HALVES, rounded
+from opweld.codegen.triton.operators import HALVES, rounded, stored
 from opweld.codegen.triton.rows import row_of
 from opweld.fuse.online import softmax_of
 from opweld.fuse.region import Region, Regions, axes_in, factors, reductions
@@ -176,12 +176,13 @@ class _Attention:
         add(f"m = (tl.program_id(0) % ({text(blocks)}) * {bm} + tl.arange(0, {bm})){wide}[:, None]")
         if found.batch:
             add(f"batch = (tl.program_id(0) // ({text(blocks)})){wide}")
-        mask = self._mask("m", found.row.extent, bm, self._lines)
-        rows = self._counted((found.row,), "m", 0, mask, self._lines)
-        rows |= self._counted(found.batch, "batch", None, "", self._lines)
+        mask = mask_of("m", found.row.extent, bm, self._lines, self._plain)
+        rows = counted((found.row,), "m", self._lines, self._plain, prefix="m", dimension=0, mask=mask)
+        rows |= counted(found.batch, "batch", self._lines, self._plain, prefix="batch")
         add(f"d = tl.arange(0, {deep})")
         add(f"e = tl.arange(0, {across})[None, :]")
-        outside = self._counted(found.outer, "e", 1, self._mask("e", outer, across, self._lines), self._lines)
+        mask = mask_of("e", outer, across, self._lines, self._plain)
+        outside = counted(found.outer, "e", self._lines, self._plain, prefix="e", dimension=1, mask=mask)
         query = self._side("d", "[None, :]", found.inner, 1, inner, deep)
         a = Body(self._operands, {**rows, **query}, f"[{bm}, {deep}]", prefix="q")
         value = a.value(found.q)
@@ -227,8 +228,8 @@ class _Attention:
         """What the loop over columns does, and what stands before it."""
         found, (bm, bn) = self._found, self._launched.block
         lines = [f"n = n_first + tl.arange(0, {bn})", "nk = n[None, :]", "nv = n[:, None]"]
-        across_mask = self._mask("nk", found.column.extent, bn, lines)
-        down_mask = self._mask("nv", found.column.extent, bn, lines)
+        across_mask = mask_of("nk", found.column.extent, bn, lines, self._plain)
+        down_mask = mask_of("nv", found.column.extent, bn, lines, self._plain)
         outer = {axis: rows[axis] for axis in found.batch}
         before: list[str] = []
 
@@ -271,32 +272,15 @@ class _Attention:
         return f'{name} = tl.dot({a}, {b}, {sums}, input_precision="ieee")'
 
     def _narrow(self, value: str, kind: DType, shape: str) -> str:
-        types = {DType.F32: "tl.float32", DType.F16: "tl.float16", DType.BF16: "tl.bfloat16"}
-        return f"tl.broadcast_to({value}, {shape}).to({types[kind]})"
+        return f"tl.broadcast_to({value}, {shape}).to({stored(kind)})"
 
     def _side(
         self, name: str, index: str, axes: tuple[Axis, ...], dimension: int, count: Dim, size: int
     ) -> dict[Axis, Block]:
         counter = f"{name}{'q' if dimension else 'k'}"
         self._lines.append(f"{counter} = {name}{index}")
-        return self._counted(axes, counter, dimension, self._mask(counter, count, size, self._lines), self._lines)
-
-    def _mask(self, name: str, count: Dim, size: int, lines: list[str]) -> str:
-        if count.constant is not None and count.constant % size == 0:
-            return ""
-        lines.append(f"{name}_inside = {name} < {self._plain.dim(count)}")
-        return f"{name}_inside"
-
-    def _counted(
-        self, axes: tuple[Axis, ...], counter: str, dimension: int | None, mask: str, lines: list[str]
-    ) -> dict[Axis, Block]:
-        found: dict[Axis, Block] = {}
-        for position, (axis, text) in enumerate(divided(axes, counter, self._plain.dim)):
-            name = counter if text == counter else f"{counter}{position}"
-            if name != text:
-                lines.append(f"{name} = {text}")
-            found[axis] = Block(name, dimension, mask)
-        return found
+        mask = mask_of(counter, count, size, self._lines, self._plain)
+        return counted(axes, counter, self._lines, self._plain, prefix=counter, dimension=dimension, mask=mask)
 
 
 def _power(size: Dim) -> int:

@@ -348,7 +348,8 @@ class Body:
         """A reduction element by element; a loop that goes on with all elements of the block."""
         total = product(axis.extent for axis in node.axes)
         counter, result = self.name().replace(self._prefix, "loop", 1), self.name()
-        start, blocks = _divided(node.axes, counter, self)
+        start = list[str]()
+        blocks = counted(node.axes, counter, start, self, prefix=f"{counter}_")
 
         def step() -> None:
             self._scope.lines += start
@@ -450,15 +451,35 @@ def divided(axes: Sequence[Axis], counter: str, text: Callable[[Dim], str]) -> l
     return found[::-1]
 
 
-def _divided(axes: Sequence[Axis], counter: str, body: Body) -> tuple[list[str], dict[Axis, Block]]:
-    if len(axes) == 1:
-        return [], {axes[0]: Block(counter)}
-    lines, blocks = list[str](), dict[Axis, Block]()
-    for number, (axis, text) in enumerate(divided(axes, counter, body.dim)):
-        name = f"{counter}_{number}"
-        lines.append(f"{name} = {text}")
-        blocks[axis] = Block(name)
-    return lines, blocks
+def counted(
+    axes: Sequence[Axis],
+    counter: str,
+    lines: list[str],
+    body: Body,
+    *,
+    prefix: str,
+    dimension: int | None = None,
+    mask: str = "",
+) -> dict[Axis, Block]:
+    """Each of several axes that one number counts as a variable, `prefix` and its position unless it is the number
+    itself; the statements that make them are added to the lines."""
+    found: dict[Axis, Block] = {}
+    for position, (axis, text) in enumerate(divided(axes, counter, body.dim)):
+        name = counter if text == counter else f"{prefix}{position}"
+        if name != text:
+            lines.append(f"{name} = {text}")
+        found[axis] = Block(name, dimension, mask)
+    return found
+
+
+def mask_of(name: str, count: Dim, size: int, lines: list[str], body: Body, mask: str = "") -> str:
+    """The mask of the indices that exist of blocks of a size, `mask` or named for them; "" where all do. The statement
+    that makes it is added to the lines."""
+    if count.constant is not None and count.constant % size == 0:
+        return ""
+    mask = mask or f"{name}_inside"
+    lines.append(f"{mask} = {name} < {body.dim(count)}")
+    return mask
 
 
 def _axes(node: Expr) -> frozenset[Axis]:

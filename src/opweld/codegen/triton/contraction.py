@@ -7,13 +7,12 @@ of what they load comes before the product (a prologue), and what is done with t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opweld.codegen.triton.body import INDENT, Block, Body, Operands, divided
+from opweld.codegen.triton.body import INDENT, Block, Body, Operands, counted, mask_of
 from opweld.codegen.triton.elementwise import converted
 from opweld.codegen.triton.kernel import Kernel, Launched, kernel_of
-from opweld.codegen.triton.operators import HALVES, rounded
+from opweld.codegen.triton.operators import HALVES, rounded, stored
 from opweld.fuse.region import axes_in, factors, reductions
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import Axis, Dim, ceildiv, product
@@ -120,9 +119,25 @@ class _Contraction:
         batch, m, n, k = shape.sizes
         blocks_m, blocks_n = ceildiv(m, bm), ceildiv(n, bn)
         self._programs(blocks_m, blocks_n, bm, bn)
-        rows = self._counted(shape.m, "m", "m", 0, self._mask("m", m, bm), self._lines)
-        columns = self._counted(shape.n, "n", "n", 1, self._mask("n", n, bn), self._lines)
-        outer = self._counted(shape.batch, "batch", "batch", None, "", self._lines)
+        rows = counted(
+            shape.m,
+            "m",
+            self._lines,
+            self._plain,
+            prefix="m",
+            dimension=0,
+            mask=mask_of("m", m, bm, self._lines, self._plain),
+        )
+        columns = counted(
+            shape.n,
+            "n",
+            self._lines,
+            self._plain,
+            prefix="n",
+            dimension=1,
+            mask=mask_of("n", n, bn, self._lines, self._plain),
+        )
+        outer = counted(shape.batch, "batch", self._lines, self._plain, prefix="batch")
         a = Body(self._operands, {**outer, **rows}, f"[{bm}, {bk}]", prefix="a")
         b = Body(self._operands, {**outer, **columns}, f"[{bk}, {bn}]", prefix="b")
         steps = self._steps(a, b, k, bk)
@@ -177,12 +192,6 @@ class _Contraction:
         if self._shape.batch:
             add(f"batch = (tl.program_id(0) // ({text(blocks_m * blocks_n)})){wide}")
 
-    def _mask(self, name: str, count: Dim, size: int) -> str:
-        if count.constant is not None and count.constant % size == 0:
-            return ""
-        self._lines.append(f"{name}_inside = {name} < {self._plain.dim(count)}")
-        return f"{name}_inside"
-
     def _steps(self, a: Body, b: Body, k: Dim, bk: int) -> list[str]:
         """What the loop over K does: both operands, and the product."""
         shape, ragged = self._shape, k.constant is None or k.constant % bk != 0
@@ -197,7 +206,7 @@ class _Contraction:
             mask = f"{counter}_inside" if ragged else ""
             if ragged:
                 lines.append(f"{mask} = {counter} < {self._plain.dim(k)}")
-            blocks = self._counted(shape.k, counter, f"{counter}_", dimension, mask, lines)
+            blocks = counted(shape.k, counter, lines, self._plain, prefix=f"{counter}_", dimension=dimension, mask=mask)
             values.append(self._value(body, factor, side, blocks, mask, lines))
         return [*lines, self._multiplied(*values)]
 
@@ -207,7 +216,7 @@ class _Contraction:
         # Said to be a multiple, which a remainder is not known to be: loads are as wide as their alignment.
         first = "" if inner == bk else f"tl.multiple_of(k_first % {inner}, {bk}) + "
         lines = [f"tap = k_first // {inner}", f"k = {first}tl.arange(0, {bk})"]
-        outer = self._counted(self._shape.k[:-1], "tap", "tap", None, "", lines)
+        outer = counted(self._shape.k[:-1], "tap", lines, self._plain, prefix="tap")
         values: list[str] = []
         for body, factor, side, index, dimension in self._sides(a, b):
             lines.append(f"k{side} = k{index}")
@@ -217,17 +226,6 @@ class _Contraction:
 
     def _sides(self, a: Body, b: Body) -> tuple[tuple[Body, Expr, str, str, int], ...]:
         return (a, self._shape.a, "a", "[None, :]", 1), (b, self._shape.b, "b", "[:, None]", 0)
-
-    def _counted(
-        self, axes: Sequence[Axis], counter: str, prefix: str, dimension: int | None, mask: str, lines: list[str]
-    ) -> dict[Axis, Block]:
-        found: dict[Axis, Block] = {}
-        for position, (axis, text) in enumerate(divided(axes, counter, self._plain.dim)):
-            name = counter if text == counter else f"{prefix}{position}"
-            if name != text:
-                lines.append(f"{name} = {text}")
-            found[axis] = Block(name, dimension, mask)
-        return found
 
     def _value(
         self, body: Body, factor: Expr, side: str, blocks: dict[Axis, Block], mask: str, lines: list[str]
@@ -250,8 +248,7 @@ class _Contraction:
         """A factor as an operand of the product: of its type, a whole block, 0 beyond the end of the sum."""
         if mask and not _is_zero_beyond(factor):
             value = f"tl.where({mask}, {value}, 0.0)"
-        types = {DType.F32: "tl.float32", DType.F16: "tl.float16", DType.BF16: "tl.bfloat16", DType.I8: "tl.int8"}
-        return f"tl.broadcast_to({value}, {shape}).to({types[self._shape.operand]})"
+        return f"tl.broadcast_to({value}, {shape}).to({stored(self._shape.operand)})"
 
 
 def _is_zero_beyond(factor: Expr) -> bool:

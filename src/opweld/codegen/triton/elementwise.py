@@ -3,10 +3,10 @@ its own, what is reduced for it in a loop."""
 
 from __future__ import annotations
 
-from opweld.codegen.triton.body import Block, Body, Operands, divided
+from opweld.codegen.triton.body import Body, Operands, counted, mask_of
 from opweld.codegen.triton.kernel import Kernel, Launched, kernel_of
 from opweld.codegen.triton.operators import stored
-from opweld.tensor.dim import Axis, ceildiv, product
+from opweld.tensor.dim import ceildiv, product
 from opweld.tensor.dtype import DType
 from opweld.tile.nest import Nest
 
@@ -21,16 +21,8 @@ def elementwise(
     body = Body(operands, {}, f"[{size}]")
     number = "tl.program_id(0).to(tl.int64)" if wide else "tl.program_id(0)"
     lines = [f"i = {number} * {size} + tl.arange(0, {size})"]
-    mask = ""
-    if total.constant is None or total.constant % size:
-        lines.append(f"inside = i < {body.dim(total)}")
-        mask = "inside"
-    blocks: dict[Axis, Block] = {}
-    for position, (axis, text) in enumerate(divided(nest.axes, "i", body.dim)):
-        name = "i" if text == "i" else f"i{position}"
-        if name != text:
-            lines.append(f"{name} = {text}")
-        blocks[axis] = Block(name, 0, mask)
+    mask = mask_of("i", total, size, lines, body, "inside")
+    blocks = counted(nest.axes, "i", lines, body, prefix="i", dimension=0, mask=mask)
     body = Body(operands, blocks, f"[{size}]")
     value = body.value(nest.body)
     address = body.dim(nest.store) if nest.axes else f"{body.dim(nest.store)} + 0 * i"

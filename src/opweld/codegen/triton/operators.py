@@ -10,7 +10,7 @@ import math
 
 from opweld.errors import UnsupportedError
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Cast, Const, Unary
+from opweld.tensor.expr import Binary, Cast, Unary
 
 MEMORY: dict[DType, str] = {
     DType.F32: "fp32",
@@ -222,8 +222,3 @@ def _encoded(source: DType, target: DType, x: str) -> str:
 
 def _no_code(dtype: DType) -> UnsupportedError:
     return UnsupportedError(f"elements of type {dtype!r} have no form in Triton; compile the model for a processor")
-
-
-def is_plain(value: Const) -> bool:
-    """Whether a constant is written as a number, whose type Triton takes from what it meets."""
-    return value.dtype in (DType.F32, *HALVES)

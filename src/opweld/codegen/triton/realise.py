@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from opweld.codegen.triton.attention import attention, attention_of
 from opweld.codegen.triton.contraction import Product, contraction, product_of
@@ -37,14 +37,6 @@ FEWEST = 128
 
 MOST_EPILOGUE = 6
 """Expressions of an epilogue from which on its values do not fit registers beside the sums of the largest block."""
-
-
-@dataclass(frozen=True, eq=False)
-class Realised:
-    """The kernels of a region, in order; `precision` of products of float32 is that of the whole model."""
-
-    region: Region
-    kernels: tuple[Kernel, ...]
 
 
 class Realiser:

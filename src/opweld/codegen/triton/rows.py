@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opweld.codegen.triton.body import INDENT, Block, Body, Operands, divided
+from opweld.codegen.triton.body import INDENT, Body, Operands, counted, mask_of
 from opweld.codegen.triton.elementwise import converted
 from opweld.codegen.triton.kernel import Kernel, Launched, kernel_of
 from opweld.codegen.triton.operators import HALVES, register, rounded
@@ -131,12 +131,12 @@ class _Rows:
         plain = Body(self._operands, {}, "[]")
         number = "tl.program_id(0).to(tl.int64)" if self._wide else "tl.program_id(0)"
         lines = [f"r = {number} * {height} + tl.arange(0, {height})[:, None]"]
-        inside = self._masked("r", self._count, height, "rows", lines, plain)
-        blocks = self._axes(self._row.rows, "r", 0, inside, lines, plain)
+        inside = mask_of("r", self._count, height, lines, plain, "rows")
+        blocks = counted(self._row.rows, "r", lines, plain, prefix="r_", dimension=0, mask=inside)
         if self._whole:
             lines.append(f"c = tl.arange(0, {width})[None, :]")
-            self._column_mask = self._masked("c", self._length, width, "columns", lines, plain)
-            blocks |= self._axes(self._row.columns, "c", 1, self._column_mask, lines, plain)
+            self._column_mask = mask_of("c", self._length, width, lines, plain, "columns")
+            blocks |= counted(self._row.columns, "c", lines, plain, prefix="c_", dimension=1, mask=self._column_mask)
         body = Body(self._operands, blocks, f"[{height}, {width}]", self._reduced)
         self._store_all(body)
         grid = (ceildiv(self._count, height),)
@@ -145,23 +145,6 @@ class _Rows:
         comment = f"Rows of {self._length} elements ({shape} in all), {height} a program, {kept}."
         roots = [self._storages[name].root for name in self._outputs]
         return kernel_of([*lines, *body.lines], self._operands, roots, grid, self._launched, "rows", origin, comment)
-
-    def _masked(self, name: str, count: Dim, size: int, mask: str, lines: list[str], body: Body) -> str:
-        if count.constant is not None and count.constant % size == 0:
-            return ""
-        lines.append(f"{mask} = {name} < {body.dim(count)}")
-        return mask
-
-    def _axes(
-        self, axes: Sequence[Axis], counter: str, dimension: int, mask: str, lines: list[str], body: Body
-    ) -> dict[Axis, Block]:
-        found: dict[Axis, Block] = {}
-        for position, (axis, text) in enumerate(divided(axes, counter, body.dim)):
-            name = counter if text == counter else f"{counter}_{position}"
-            if name != text:
-                lines.append(f"{name} = {text}")
-            found[axis] = Block(name, dimension, mask)
-        return found
 
     # --------------------------------------------------------------------------------------------------- reductions
 
@@ -177,8 +160,8 @@ class _Rows:
         """A loop over parts of the columns, each lane of a part going on for itself, which are put together last."""
         result = body.name()
         part, start = body.name().replace("v", "part", 1), list[str]()
-        mask = self._masked(part, self._length, self._width, f"{part}_inside", start, body)
-        blocks = self._axes(self._row.columns, part, 1, mask, start, body)
+        mask = mask_of(part, self._length, self._width, start, body, f"{part}_inside")
+        blocks = counted(self._row.columns, part, start, body, prefix=f"{part}_", dimension=1, mask=mask)
 
         def step() -> None:
             value = self._filled(node, body.value(node.body), mask)
@@ -248,8 +231,8 @@ class _Rows:
                 self._store(body, name)
         elif columns:
             part, start = "c", list[str]()
-            mask = self._masked(part, self._length, self._width, "columns", start, body)
-            blocks = self._axes(self._row.columns, part, 1, mask, start, body)
+            mask = mask_of(part, self._length, self._width, start, body, "columns")
+            blocks = counted(self._row.columns, part, start, body, prefix=f"{part}_", dimension=1, mask=mask)
             _, lines = body.inside(blocks, lambda: [self._store(body, name) for name in columns])
             body.line(f"for c_first in range(0, {body.dim(self._length)}, {self._width}):")
             body.line(f"{INDENT}c = c_first + tl.arange(0, {self._width})[None, :]")

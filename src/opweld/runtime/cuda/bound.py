@@ -112,7 +112,7 @@ def _check_reach(variant: Variant, elements: Sequence[int]) -> None:
 def _places(buffers: Sequence[Buffer], elements: Sequence[int]) -> tuple[dict[int, int], int]:
     """Offsets of the buffers in the arena: the largest first, each where nothing lies that lives at the same time."""
     sizes = {
-        number: -(-count * dtypes.numpy_dtype(buffer.dtype).itemsize // ALIGNMENT) * ALIGNMENT
+        number: -(-bytes_of(buffer, count) // ALIGNMENT) * ALIGNMENT
         for number, (buffer, count) in enumerate(zip(buffers, elements, strict=True))
         if buffer.kind == "arena"
     }

@@ -16,7 +16,7 @@ import numpy as np
 from opweld.build.artifact import WEIGHTS, Manifest
 from opweld.errors import ArtifactError, AssumptionError, DeviceError
 from opweld.runtime import dtypes
-from opweld.runtime.cuda.bound import Bound, bind
+from opweld.runtime.cuda.bound import Bound, bind, bytes_of
 from opweld.runtime.cuda.program import PROGRAM, Program, Variant
 from opweld.runtime.cuda.resident import Resident
 from opweld.runtime.flow import Stack, run_flow
@@ -139,7 +139,7 @@ class Cuda(Opened):
             for number, step in enumerate(bound.expanded())
         )
         total = sum(
-            elements * dtypes.numpy_dtype(buffer.dtype).itemsize
+            bytes_of(buffer, elements)
             for buffer, elements in zip(bound.variant.buffers, bound.elements, strict=True)
             if buffer.kind == "arena"
         )

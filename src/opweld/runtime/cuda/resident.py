@@ -13,7 +13,7 @@ import numpy as np
 from opweld.errors import ArtifactError, RunError
 from opweld.runtime import dtypes
 from opweld.runtime.cuda.arguments import Arguments
-from opweld.runtime.cuda.bound import ALIGNMENT, Bound
+from opweld.runtime.cuda.bound import ALIGNMENT, Bound, bytes_of
 from opweld.runtime.cuda.device import Device
 from opweld.runtime.cuda.host import call_host
 from opweld.runtime.cuda.memory import Memory
@@ -242,6 +242,5 @@ def _offsets(bound: Bound) -> tuple[dict[int, int], int]:
     for number, (buffer, elements) in enumerate(zip(bound.variant.buffers, bound.elements, strict=True)):
         if buffer.kind in ("input", "output"):
             offsets[number] = total
-            size = elements * dtypes.numpy_dtype(buffer.dtype).itemsize
-            total += -(-size // ALIGNMENT) * ALIGNMENT
+            total += -(-bytes_of(buffer, elements) // ALIGNMENT) * ALIGNMENT
     return offsets, total
