@@ -261,6 +261,13 @@ def operand_of(factor: Expr) -> Load | None:
     return main if all(axes_in(node) <= axes_in(main) for node in found) else None
 
 
+def uncast(value: Expr) -> Expr:
+    """What is cast, where a value is only that in other types."""
+    while isinstance(value, Cast):
+        value = value.x
+    return value
+
+
 def loaded(value: Expr) -> list[Expr]:
     """The expressions of a value that depend on what is loaded: others count axes, and are computed beside them."""
     found: dict[Expr, None] = {}

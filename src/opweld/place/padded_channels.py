@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from opweld.fuse.region import Kind, Region, Regions, factors, reductions
+from opweld.fuse.region import Kind, Region, Regions, factors, reductions, uncast
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.dim import Axis, Dim, axes_of
-from opweld.tensor.expr import Binary, Cast, Expr, Load, Reduce, load, reduce, transform
+from opweld.tensor.expr import Binary, Expr, Load, Reduce, load, reduce, transform
 from opweld.tensor.program import Constant, Tensor, unused
 
 FEWEST = 8
@@ -79,9 +79,7 @@ def _sites(region: Region, constants: dict[str, Constant]) -> tuple[Load, Load, 
 
 def _is_number(factor: Expr) -> bool:
     """Whether a factor is what is loaded, at most in another type."""
-    while isinstance(factor, Cast):
-        factor = factor.x
-    return isinstance(factor, Load)
+    return isinstance(uncast(factor), Load)
 
 
 def _padded(

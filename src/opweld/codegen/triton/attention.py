@@ -19,7 +19,7 @@ from opweld.codegen.triton.kernel import Kernel, Launched, kernel_of
 from opweld.codegen.triton.operators import HALVES, rounded, stored
 from opweld.codegen.triton.rows import row_of
 from opweld.fuse.online import softmax_of
-from opweld.fuse.region import Region, Regions, axes_in, factors, reductions
+from opweld.fuse.region import Region, Regions, axes_in, factors, reductions, uncast
 from opweld.place.placed import Placed
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, product
 from opweld.tensor.dtype import DType
@@ -146,9 +146,8 @@ def attention_of(region: Region, placed: Placed) -> Attention:
 
 
 def _loads(factor: Expr, name: str) -> bool:
-    while isinstance(factor, Cast):
-        factor = factor.x
-    return isinstance(factor, Load) and factor.tensor == name
+    found = uncast(factor)
+    return isinstance(found, Load) and found.tensor == name
 
 
 def attention(

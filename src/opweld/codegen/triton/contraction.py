@@ -13,7 +13,7 @@ from opweld.codegen.triton.body import INDENT, Block, Body, Operands, counted, m
 from opweld.codegen.triton.elementwise import converted
 from opweld.codegen.triton.kernel import Kernel, Launched, kernel_of
 from opweld.codegen.triton.operators import HALVES, rounded, stored
-from opweld.fuse.region import axes_in, factors, reductions
+from opweld.fuse.region import axes_in, factors, reductions, uncast
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import Axis, Dim, ceildiv, product
 from opweld.tensor.dtype import DType
@@ -253,6 +253,4 @@ class _Contraction:
 
 def _is_zero_beyond(factor: Expr) -> bool:
     """Whether a factor is 0 where what it loads is."""
-    while isinstance(factor, Cast):
-        factor = factor.x
-    return isinstance(factor, Load)
+    return isinstance(uncast(factor), Load)
