@@ -1,0 +1,1 @@
+"""Language models: from files to a compiled model, an engine that serves many requests with it, and its interfaces."""
