@@ -69,6 +69,7 @@ ORDER = (
     ("quantize",),
     ("experiments",),
     ("onnxruntime", "torch"),
+    ("llm",),
     ("backend", "cli", "capi", "shim", "run", "__main__"),
 )
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}

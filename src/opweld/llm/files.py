@@ -1,0 +1,112 @@
+"""Opens a language model, whatever form its files have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from opweld.errors import MissingModelError, ModelError, UnsupportedError
+from opweld.llm.config import Config
+from opweld.llm.fields import Fields
+from opweld.llm.folder import architectures as folder_architectures
+from opweld.llm.folder import weights as folder_weights
+from opweld.llm.folder.safetensors import read_json, read_tensors
+from opweld.llm.folder.tokenizer import read_tokenizer as folder_tokenizer
+from opweld.llm.gguf import architectures as gguf_architectures
+from opweld.llm.gguf import weights as gguf_weights
+from opweld.llm.gguf.header import read_header
+from opweld.llm.gguf.vocabulary import read_tokenizer as gguf_tokenizer
+from opweld.llm.requests import Sampling
+from opweld.llm.tokenizer import Tokenizer
+from opweld.llm.weights import Weights
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A language model in its files.
+
+    Attributes:
+        config, weights: what it computes; weights are mapped, and read when they are called for.
+        tokenizer: between texts and tokens.
+        generation: how tokens are chosen where a request does not say.
+        name: what the model is called where nobody gives it a name: that of its file or folder.
+    """
+
+    config: Config
+    weights: Weights
+    tokenizer: Tokenizer
+    generation: Sampling
+    name: str
+
+
+def open_model(path: str | Path, context: int | None = None) -> Opened:
+    """Opens a .gguf file, a folder with config.json, or a folder with one .gguf file.
+
+    Args:
+        path: of the file or folder.
+        context: the most tokens that a sequence will have; None: what the model was made for. Models with factors of
+            LongRoPE (Phi-3) take those for long contexts only where it says so.
+
+    Raises:
+        MissingModelError: there is no model, or a part of it is missing.
+        DamagedModelError: a file is truncated, or not what its name says.
+        ModelError: parts contradict each other, or lead out of the folder.
+        UnsupportedError: the architecture, a format or a feature is none of opweld's, or a package is missing.
+    """
+    path = Path(path)
+    if path.is_file():
+        return _open_gguf(path, context)
+    if not path.is_dir():
+        raise MissingModelError(f"there is no {path}; give a .gguf file, or a folder with config.json")
+    if (path / "config.json").is_file():
+        return _open_folder(path, context)
+    files = sorted(path.glob("*.gguf"))
+    if len(files) == 1:
+        return _open_gguf(files[0], context)
+    if files:
+        raise ModelError(f"{path} has {len(files)} .gguf files: {', '.join(file.name for file in files)}; give one")
+    raise MissingModelError(f"{path} has neither config.json nor a .gguf file")
+
+
+def _open_gguf(path: Path, context: int | None) -> Opened:
+    header = read_header(path)
+    config = gguf_architectures.read_config(header, context)
+    weights = gguf_weights.read_weights(header, config)
+    tokenizer = gguf_tokenizer(header.metadata, header.file)
+    _matching(config, tokenizer, header.file)
+    return Opened(config, weights, tokenizer, Sampling(), path.stem)
+
+
+def _open_folder(path: Path, context: int | None) -> Opened:
+    described = read_json(path / "config.json")
+    if "genai_config.json" in {file.name for file in path.iterdir()} and not list(path.glob("*.safetensors")):
+        raise UnsupportedError(f"{path} is a model of ONNX Runtime GenAI; give the folder that it was made from")
+    config = folder_architectures.read_config(described, context)
+    weights = folder_weights.read_weights(read_tensors(path), config, str(path))
+    tokenizer = folder_tokenizer(path, described)
+    _matching(config, tokenizer, str(path))
+    generation = path / "generation_config.json"
+    sampling = _sampling(read_json(generation)) if generation.is_file() else Sampling()
+    return Opened(config, weights, tokenizer, sampling, path.resolve().name)
+
+
+def _matching(config: Config, tokenizer: Tokenizer, file: str) -> None:
+    """A vocabulary may be padded; no token may lie beyond it."""
+    if tokenizer.vocabulary > config.vocabulary:
+        raise ModelError(
+            f"{file}: the tokenizer has {tokenizer.vocabulary} tokens, the embedding {config.vocabulary} rows; the "
+            "files are not of one model"
+        )
+
+
+def _sampling(fields: Fields) -> Sampling:
+    """generation_config.json; transformers takes the likeliest token unless do_sample is set."""
+    if not fields.flag("do_sample"):
+        return Sampling(temperature=0.0, repetition_penalty=fields.positive("repetition_penalty", 1.0))
+    return Sampling(
+        temperature=fields.number("temperature", 1.0),
+        top_k=fields.integer("top_k", 50, least=0),
+        top_p=fields.number("top_p", 1.0),
+        min_p=fields.number("min_p", 0.0),
+        repetition_penalty=fields.positive("repetition_penalty", 1.0),
+    )

@@ -1,0 +1,1 @@
+"""Folders of Hugging Face: config.json, safetensors, tokenizer.json."""
