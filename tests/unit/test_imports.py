@@ -70,6 +70,7 @@ ORDER = (
     ("experiments",),
     ("onnxruntime", "torch"),
     ("llm",),
+    ("serve",),
     ("backend", "cli", "capi", "shim", "run", "__main__"),
 )
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}

@@ -1,0 +1,11 @@
+"""Models behind HTTP: one server, in which each protocol is an interface beside the others.
+
+    server.py        listens, and stops without losing an answer
+    application.py   puts interfaces, health and metrics together
+    guard.py         what holds for every interface: keys, limits, time, clients that went away, the line of the log
+    interface.py     what an interface is: routes under a prefix, and the shape of its errors
+    openai/          OpenAI's
+
+It stands beside `opweld.llm`, not in it: models that are no language models are served by the same server.
+Needs fastapi, uvicorn and prometheus-client: pip install 'opweld[serve]'.
+"""

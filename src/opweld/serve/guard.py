@@ -1,0 +1,189 @@
+"""What holds for the requests of every interface, around the routes that answer them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from opweld.errors import in_line
+from opweld.serve.interface import Interface
+from opweld.serve.limits import Keys, Limits
+from opweld.serve.metrics import Metrics
+from opweld.serve.refusal import Refusal, internal, out_of_time, stopping
+from opweld.serve.visits import Visit, Visits
+
+log = logging.getLogger("opweld.serve")
+access = logging.getLogger("opweld.serve.access")
+
+_PATIENCE_S = 5.0
+"""How long a client whose answer is cut short has to take its end."""
+
+
+class Guard:
+    """ASGI middleware: refuses who has no key, what is too large, and everybody while the server stops; ends what takes
+    too long, and the work for a client that has gone away, by cancelling it; counts and logs."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        interfaces: Sequence[Interface],
+        limits: Limits,
+        keys: Keys,
+        visits: Visits,
+        metrics: Metrics,
+    ) -> None:
+        self._app, self._interfaces = app, interfaces
+        self._limits, self._keys, self._visits, self._metrics = limits, keys, visits, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        interface = None
+        if scope["type"] == "http":
+            interface = next((one for one in self._interfaces if one.covers(scope["path"])), None)
+        if interface is None:
+            await self._app(scope, receive, send)
+            return
+        client = scope.get("client")
+        visit = Visit(
+            client=client[0] if client else "-",
+            method=scope["method"],
+            path=in_line(scope["path"]),
+            ended=asyncio.get_running_loop().create_future(),
+        )
+        scope.setdefault("state", {})["visit"] = visit
+        with self._visits.counted(visit):
+            try:
+                await self._answer(interface, visit, scope, receive, send)
+            finally:
+                self._tell(visit, scope)
+
+    async def _answer(self, interface: Interface, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                visit.status = message["status"]
+                headers = [*message.get("headers", ()), (b"x-request-id", visit.id.encode())]
+                visit.streams = any(
+                    name == b"content-type" and b"event-stream" in value for name, value in message["headers"]
+                )
+                message = {**message, "headers": headers}
+            elif not message.get("more_body", False):
+                visit.complete = True
+            await send(message)
+
+        work = asyncio.create_task(self._work(interface, visit, scope, receive, sending))
+        try:
+            await asyncio.wait({work, visit.ended}, timeout=self._limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not work.done():
+                visit.end(out_of_time(self._limits.seconds))
+                work.cancel()
+                await asyncio.wait({work})
+        if not work.cancelled():
+            work.result()
+        elif (refusal := visit.ended.result()) is not None:
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._cut_short(interface, visit, refusal, scope, receive, sending)
+            except TimeoutError:
+                log.info("%s: the client does not take the end of its answer", visit.id)
+
+    async def _work(self, interface: Interface, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, or what is wrong with it."""
+        try:
+            self._admit(scope)
+            body = await self._body(visit, scope, receive)
+            watch = asyncio.create_task(_watch(receive, visit))
+            try:
+                await self._app(scope, _again(body, visit), send)
+            finally:
+                watch.cancel()
+        except Refusal as refusal:
+            await interface.refuse(refusal)(scope, receive, send)
+        except Exception:
+            log.exception("%s: %s %s failed", visit.id, visit.method, visit.path)
+            if not visit.status:
+                await interface.refuse(internal())(scope, receive, send)
+            elif visit.streams:
+                await send({"type": "http.response.body", "body": interface.broken(internal())})
+
+    async def _cut_short(
+        self, interface: Interface, visit: Visit, refusal: Refusal, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        if not visit.status:
+            await interface.refuse(refusal)(scope, receive, send)
+        elif visit.streams:
+            await send({"type": "http.response.body", "body": interface.broken(refusal)})
+
+    def _admit(self, scope: Scope) -> None:
+        if not self._visits.open:
+            raise stopping()
+        if not self._keys:
+            return
+        scheme, _, key = Request(scope).headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise Refusal(401, "You didn't provide an API key. Send it as the header Authorization: Bearer YOUR_KEY.")
+        if not self._keys.know(key.strip().encode("latin-1")):
+            raise Refusal(401, "Incorrect API key provided.", code="invalid_api_key")
+
+    async def _body(self, visit: Visit, scope: Scope, receive: Receive) -> bytes:
+        """The body of a request. One that is too large is read on for a while: to a client that is still writing, an
+        early answer looks like a lost connection."""
+        limit = self._limits.body
+        pieces: list[bytes] = []
+        size, more = 0, True
+        announced = Request(scope).headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > 4 * limit:
+            raise _too_large(limit)
+        while more and size <= 4 * limit:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                visit.end(None)
+                raise asyncio.CancelledError
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            size += len(piece)
+            if size <= limit:
+                pieces.append(piece)
+        if size > limit:
+            raise _too_large(limit)
+        return b"".join(pieces)
+
+    def _tell(self, visit: Visit, scope: Scope) -> None:
+        status = visit.outcome
+        self._metrics.answered(visit.method, getattr(scope.get("route"), "path", "other"), status)
+        tokens = f" model={visit.model} prompt={visit.prompt_tokens} answer={visit.completion_tokens}"
+        access.info(
+            '%s "%s %s" %s%s %.3fs %s',
+            *(visit.client, visit.method, visit.path, status, tokens if visit.model else ""),
+            *(time.perf_counter() - visit.begun, visit.id),
+        )
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal(413, f"The request is larger than {limit} bytes.", code="request_too_large")
+
+
+async def _watch(receive: Receive, visit: Visit) -> None:
+    """Ends a visit when its client goes away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not visit.complete:
+        visit.end(None)
+
+
+def _again(body: bytes, visit: Visit) -> Receive:
+    """What receives a body that has been read; then nothing, until the visit ends."""
+    left = [body]
+
+    async def receive() -> Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        await asyncio.wait({visit.ended})
+        return {"type": "http.disconnect"}
+
+    return receive

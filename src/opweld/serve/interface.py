@@ -1,0 +1,64 @@
+"""What a protocol brings to the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from fastapi.exceptions import RequestValidationError
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from opweld.errors import OpweldError
+from opweld.serve.refusal import Refusal, refusal_of
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A protocol beside others.
+
+    Attributes:
+        prefix: of its paths, as "/v1".
+        router: its routes. What they raise as Refusal, or as an error that `refusal_of` knows, is answered by `refuse`.
+        refuse: a refusal as the protocol says it.
+        faults: what is wrong with fields that do not fit their types.
+        broken: the last event of a stream that cannot be finished.
+    """
+
+    prefix: str
+    router: APIRouter
+    refuse: Callable[[Refusal], Response]
+    faults: Callable[[RequestValidationError], Refusal]
+    broken: Callable[[Refusal], bytes]
+
+    def covers(self, path: str) -> bool:
+        """Whether a path is one of its."""
+        return path == self.prefix or path.startswith(f"{self.prefix}/")
+
+
+class EventStream(Response):
+    """Server-sent events. The answer begins with the first one: what is raised before is answered with its status."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes], broken: Callable[[Refusal], bytes]) -> None:
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._events, self._broken = events, broken
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends them, and closes what makes them however it ends."""
+        async with aclosing(self._events) as events:
+            piece = await anext(events, b"")
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            try:
+                while piece:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    piece = await anext(events, b"")
+            except OpweldError as error:
+                if (refusal := refusal_of(error)) is None:
+                    raise
+                await send({"type": "http.response.body", "body": self._broken(refusal), "more_body": True})
+            await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,68 @@
+"""What a server takes from its clients."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from opweld.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may be, and take.
+
+    Attributes:
+        body: bytes of a request.
+        prompt: tokens of a prompt; None: as many as the model's context has room for.
+        answers: that one request may ask for: prompts times `n`, or `best_of`.
+        seconds: from a request's first byte to the last one of its answer.
+        drain: seconds that answers have to end when the server stops.
+    """
+
+    body: int = 4 << 20
+    prompt: int | None = None
+    answers: int = 128
+    seconds: float = 600.0
+    drain: float = 30.0
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            least = 0 if limit.name == "drain" else 1e-3
+            if value is not None and not value >= least:
+                raise OptionError(f"{limit.name} is {value}, expected more than 0")
+
+
+class Keys:
+    """Keys, one of which a client must know; where there are none, everybody is a client."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        self._keys = [key.encode() for key in keys]
+        if any(not key.strip() for key in self._keys):
+            raise OptionError("an API key is empty")
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def know(self, key: bytes) -> bool:
+        """Whether it is one of them. Takes as long whether it is nearly one of them or not at all."""
+        found = False
+        for known in self._keys:
+            found |= hmac.compare_digest(known, key)
+        return found
+
+
+def keys_of_file(file: Path) -> list[str]:
+    """The keys of a file, one a line; empty lines and those that begin with # are none. Raises OptionError if it cannot
+    be read or holds no key."""
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"{file}: cannot read keys: {error}") from error
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise OptionError(f"{file} holds no key; write one a line")
+    return keys

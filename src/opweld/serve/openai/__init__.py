@@ -1,0 +1,1 @@
+"""OpenAI's HTTP API: https://platform.openai.com/docs/api-reference."""

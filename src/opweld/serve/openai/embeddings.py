@@ -1,0 +1,106 @@
+"""POST /v1/embeddings and /v1/rerank."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from opweld.serve.limits import Limits
+from opweld.serve.metrics import Metrics
+from opweld.serve.models import Models, Served
+from opweld.serve.openai.asked import embedder_of, model_of
+from opweld.serve.openai.fields import EmbeddingBody, RerankBody
+from opweld.serve.openai.prompts import tokens_of
+from opweld.serve.openai.sampling import check_room
+from opweld.serve.protocols import Embedder
+from opweld.serve.refusal import Refusal
+from opweld.serve.visits import Visit
+
+_MOST = 2048
+"""Texts of a request, as OpenAI has it."""
+
+
+class Embeddings:
+    """Makes vectors of texts, and compares texts by them."""
+
+    def __init__(self, models: Models, limits: Limits, metrics: Metrics) -> None:
+        self._models, self._limits, self._metrics = models, limits, metrics
+
+    async def create(self, body: EmbeddingBody, request: Request) -> Response:
+        """A vector for each text; shortened ones have length 1 again."""
+        visit: Visit = request.state.visit
+        model = model_of(self._models, body.model, visit)
+        embedder = embedder_of(model)
+        if body.dimensions is not None and body.dimensions > embedder.dimensions:
+            raise Refusal(
+                400,
+                f"Invalid 'dimensions': this model's vectors have {embedder.dimensions}, "
+                f"but {body.dimensions} were asked for.",
+                param="dimensions",
+                code="integer_above_max_value",
+            )
+        texts = await tokens_of(body.input, model.tokenizer, "input")
+        vectors = await self._vectors(model, embedder, texts, "input", visit)
+        if body.dimensions is not None and body.dimensions < embedder.dimensions:
+            vectors = _of_length_one(vectors[:, : body.dimensions])
+        data = [
+            {"object": "embedding", "index": index, "embedding": _written(vector, body.encoding_format == "base64")}
+            for index, vector in enumerate(vectors)
+        ]
+        return JSONResponse({"object": "list", "data": data, "model": model.name, "usage": _usage(visit)})
+
+    async def rerank(self, body: RerankBody, request: Request) -> Response:
+        """Documents by the cosine of their vector and the query's, the nearest first."""
+        visit: Visit = request.state.visit
+        model = model_of(self._models, body.model, visit)
+        embedder = embedder_of(model)
+        documents = [one if isinstance(one, str) else one.text for one in body.documents]
+        texts = await tokens_of([body.query, *documents], model.tokenizer, "documents")
+        vectors = _of_length_one(await self._vectors(model, embedder, texts, "documents", visit))
+        scores = vectors[1:] @ vectors[0]
+        order = np.argsort(-scores, kind="stable")[: body.top_n]
+        results: list[dict[str, Any]] = []
+        for index in order.tolist():
+            result: dict[str, Any] = {"index": index, "relevance_score": float(scores[index])}
+            if body.return_documents:
+                result["document"] = {"text": documents[index]}
+            results.append(result)
+        identity = f"rerank-{visit.id.removeprefix('req_')}"
+        return JSONResponse({"id": identity, "model": model.name, "results": results, "usage": _usage(visit)})
+
+    async def _vectors(
+        self, model: Served, embedder: Embedder, texts: Sequence[Sequence[int]], param: str, visit: Visit
+    ) -> NDArray[np.float32]:
+        if len(texts) > _MOST:
+            raise Refusal(
+                400,
+                f"Invalid '{param}': array too long. Expected {_MOST} texts at most, but got {len(texts)} instead.",
+                param=param,
+                code="array_above_max_length",
+            )
+        for text in texts:
+            check_room(model, len(text), None, self._limits.prompt, param, answered=False)
+        visit.prompt_tokens = sum(map(len, texts))
+        self._metrics.embedded(model.name, visit.prompt_tokens)
+        async with model.embedding:
+            return await asyncio.to_thread(embedder.embed, texts)
+
+
+def _of_length_one(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+def _written(vector: NDArray[np.float32], as_base64: bool) -> str | list[float]:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode() if as_base64 else vector.tolist()
+
+
+def _usage(visit: Visit) -> dict[str, int]:
+    return {"prompt_tokens": visit.prompt_tokens, "total_tokens": visit.prompt_tokens}

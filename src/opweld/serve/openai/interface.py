@@ -1,0 +1,63 @@
+"""OpenAI's API as an interface of the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from opweld.serve.interface import Interface
+from opweld.serve.limits import Limits
+from opweld.serve.metrics import Metrics
+from opweld.serve.models import Models, Served
+from opweld.serve.openai.asked import model_of
+from opweld.serve.openai.chat import Chat
+from opweld.serve.openai.completions import Completions
+from opweld.serve.openai.embeddings import Embeddings
+from opweld.serve.openai.errors import broken, faults, refuse
+
+
+def openai_interface(models: Models, limits: Limits, metrics: Metrics) -> Interface:
+    """Chat, completions, embeddings and models, under /v1."""
+    router = APIRouter(prefix="/v1")
+    listing = _Listing(models)
+    embeddings = Embeddings(models, limits, metrics)
+    router.add_api_route(
+        "/chat/completions", Chat(models, limits, metrics).create, methods=["POST"], response_model=None
+    )
+    router.add_api_route(
+        "/completions", Completions(models, limits, metrics).create, methods=["POST"], response_model=None
+    )
+    router.add_api_route("/embeddings", embeddings.create, methods=["POST"], response_model=None)
+    router.add_api_route("/rerank", embeddings.rerank, methods=["POST"], response_model=None)
+    router.add_api_route("/models", listing.all, methods=["GET"], response_model=None)
+    router.add_api_route("/models/{name:path}", listing.one, methods=["GET"], response_model=None)
+    return Interface("/v1", router, refuse, faults, broken)
+
+
+class _Listing:
+    """GET /v1/models."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def all(self) -> Response:
+        """All models."""
+        return JSONResponse({"object": "list", "data": [_told(model) for model in self._models]})
+
+    async def one(self, name: str, request: Request) -> Response:
+        """One model."""
+        return JSONResponse(_told(model_of(self._models, name, request.state.visit)))
+
+
+def _told(model: Served) -> dict[str, Any]:
+    # max_model_len is vLLM's word; benchmarks and agents read it.
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "opweld",
+        "max_model_len": model.context,
+    }

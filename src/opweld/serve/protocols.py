@@ -1,0 +1,105 @@
+"""What the server asks of models."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opweld.errors import OpweldError
+from opweld.llm.requests import Delta, Request
+
+
+class QueueFull(OpweldError):  # noqa: N818 - as the standard library's queue.Full
+    """An engine has as many requests as it takes."""
+
+
+class Load(Protocol):
+    """How busy an engine is at this moment."""
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun."""
+        ...
+
+    @property
+    def running(self) -> int:
+        """Requests that have."""
+        ...
+
+    @property
+    def blocks_in_use(self) -> int:
+        """Blocks of the cache that requests hold."""
+        ...
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the cache."""
+        ...
+
+
+class Engine(Protocol):
+    """Continues prompts, many at once."""
+
+    def generate(self, request: Request) -> AsyncGenerator[Delta]:
+        """The pieces of an answer as they come. Closing it ends the request.
+
+        Raises QueueFull if there are as many requests as the engine takes, OptionError and ModelError if it cannot do
+        what is asked."""
+        ...
+
+    @property
+    def statistics(self) -> Load:
+        """How busy it is."""
+        ...
+
+    async def close(self, drain_seconds: float) -> None:
+        """Ends, after requests have had this time."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Text as tokens of a model."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below."""
+        ...
+
+    def encode(self, text: str, /) -> list[int]:
+        """The tokens of a prompt, with those that the model expects at its beginning."""
+        ...
+
+    def decode(self, tokens: Sequence[int], /) -> str:
+        """Their text."""
+        ...
+
+    def token_bytes(self, token: int, /) -> bytes:
+        """What a token adds to a text; no bytes for those that add none."""
+        ...
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> list[int]:
+        """The tokens of a conversation by the model's template, up to where an answer begins.
+
+        Raises InputError if there is no template, or it refuses these messages."""
+        ...
+
+
+class Embedder(Protocol):
+    """Texts as vectors."""
+
+    @property
+    def dimensions(self) -> int:
+        """Of a vector."""
+        ...
+
+    def embed(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """[texts, dimensions] of texts as tokens. Called in a thread, one call at a time."""
+        ...

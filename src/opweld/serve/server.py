@@ -1,0 +1,97 @@
+"""Listens, and stops without losing an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import TypeAlias
+
+import uvicorn
+
+from opweld.errors import OptionError
+from opweld.serve.application import application
+from opweld.serve.interface import Interface
+from opweld.serve.limits import Keys, Limits
+from opweld.serve.metrics import Metrics
+from opweld.serve.models import Models
+from opweld.serve.openai.interface import openai_interface
+from opweld.serve.visits import Visits
+
+MakeInterface: TypeAlias = Callable[[Models, Limits, Metrics], Interface]
+
+_USUAL, _NONE = Limits(), Keys()
+
+
+class Server(uvicorn.Server):
+    """A server of models.
+
+    SIGTERM, SIGINT or `stop` begins its end: it is no longer ready and refuses what comes, answers have `limits.drain`
+    seconds to finish, and what is left of them is cut short with an error. A second signal ends it at once.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        *,
+        limits: Limits = _USUAL,
+        keys: Keys = _NONE,
+        origins: Sequence[str] = (),
+        interfaces: Sequence[MakeInterface] = (openai_interface,),
+    ) -> None:
+        """origins: of web pages that may call it. interfaces: the first answers for paths that belong to none."""
+        self._models, self._limits, self._visits = models, limits, Visits()
+        metrics = Metrics(models)
+        app = application(
+            [make(models, limits, metrics) for make in interfaces],
+            limits=limits,
+            keys=keys,
+            origins=origins,
+            visits=self._visits,
+            metrics=metrics,
+        )
+        config = uvicorn.Config(
+            app, lifespan="off", access_log=False, log_config=None, server_header=False, ws="none", proxy_headers=False
+        )
+        super().__init__(config)
+        self._stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answers requests until it is stopped; then ends the engines."""
+        self._loop = asyncio.get_running_loop()
+        drain = asyncio.create_task(self._drain())
+        try:
+            await super().serve(sockets)
+        finally:
+            self._loop = None
+            drain.cancel()
+            await self._models.close()
+
+    def stop(self) -> None:
+        """Begins the end, from any thread. Nothing where it is not running."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """What a signal does."""
+        if self._stopping.is_set():
+            self.should_exit = self.force_exit = True
+        self.stop()
+
+    async def _drain(self) -> None:
+        await self._stopping.wait()
+        await self._visits.drain(self._limits.drain)
+        self.should_exit = True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 takes a free one. Raises OptionError if it cannot."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise OptionError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port"
+        ) from error
