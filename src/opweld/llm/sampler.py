@@ -1,0 +1,170 @@
+"""The choice of a token from logits.
+
+Every request has a generator of its own, which gives one number for each token of its answer, and every row of logits
+is looked at alone: an answer depends on its request and its seed, not on what was computed beside it, nor on whether
+its tokens were drafted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opweld.errors import OptionError, RunError
+from opweld.llm.requests import Chosen, Sampling
+
+
+class Constraint(Protocol):
+    """What a grammar allows next."""
+
+    def allowed(self) -> NDArray[np.bool_]:
+        """[vocabulary]: the tokens that may come next."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Goes on behind a token that was chosen."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing may follow."""
+        ...
+
+
+def check(sampling: Sampling, vocabulary: int) -> None:
+    """Raises OptionError, naming the field, where a value means nothing."""
+    wrong = {
+        "temperature": (not 0 <= sampling.temperature < math.inf, "a finite number, at least 0"),
+        "top_k": (sampling.top_k < 0, "at least 0"),
+        "top_p": (not 0 <= sampling.top_p <= 1, "from 0 to 1"),
+        "min_p": (not 0 <= sampling.min_p <= 1, "from 0 to 1"),
+        "repetition_penalty": (not 0 < sampling.repetition_penalty < math.inf, "a finite number above 0"),
+        "presence_penalty": (not math.isfinite(sampling.presence_penalty), "a finite number"),
+        "frequency_penalty": (not math.isfinite(sampling.frequency_penalty), "a finite number"),
+        "limit": (sampling.limit is not None and sampling.limit < 1, "at least 1, or None"),
+        "stop": ("" in sampling.stop, "strings that are not empty"),
+        "logprobs": (sampling.logprobs is not None and sampling.logprobs < 0, "at least 0, or None"),
+    }
+    for name, (is_wrong, expected) in wrong.items():
+        if is_wrong:
+            raise OptionError(f"{name} is {getattr(sampling, name)!r}, expected {expected}")
+    for token, value in sampling.bias.items():
+        if not 0 <= token < vocabulary:
+            raise OptionError(f"bias names token {token}, of a vocabulary of {vocabulary}")
+        if not math.isfinite(value):
+            raise OptionError(f"bias of token {token} is {value}, expected a finite number")
+
+
+class Sampler:
+    """Chooses the tokens of one answer, one after the other."""
+
+    def __init__(self, sampling: Sampling, prompt: Sequence[int], constraint: Constraint | None = None) -> None:
+        self._sampling = sampling
+        self._constraint = constraint
+        self._answer: Counter[int] = Counter()
+        self._repeated = dict.fromkeys(prompt) if sampling.repetition_penalty != 1 else {}
+        self._bias = np.fromiter(sampling.bias, np.int64), np.fromiter(sampling.bias.values(), np.float32)
+        # Seeds of either sign; PCG64 takes any that is not negative.
+        self._random = np.random.Generator(np.random.PCG64(None if sampling.seed is None else sampling.seed % 2**64))
+        penalties = sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1
+        self._counts = bool(penalties)
+        self._plain = not penalties and not sampling.bias and constraint is None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the grammar allows nothing more."""
+        return self._constraint is not None and self._constraint.ended
+
+    def choose(self, logits: NDArray[np.float32], likeliest: int) -> Chosen:
+        """The next token, from its logits [vocabulary], whose first largest one is at `likeliest`.
+
+        Log-probabilities are the model's: those before penalties, bias and grammar. Raises RunError where logits are
+        no numbers, or the grammar allows no token."""
+        if not math.isfinite(logits[likeliest]):
+            raise RunError(f"the largest logit is {logits[likeliest]}, expected a finite number")
+        changed = logits if self._plain else self._changed(logits)
+        if self._sampling.temperature == 0:
+            token = likeliest if self._plain else int(np.argmax(changed))
+        else:
+            token = self._drawn(changed)
+        if self._counts:
+            self._answer[token] += 1
+        if self._constraint is not None:
+            self._constraint.accept(token)
+        return self._told(token, logits)
+
+    def _changed(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits after penalties, bias and grammar."""
+        sampling = self._sampling
+        changed = logits.copy()
+        if sampling.repetition_penalty != 1:
+            seen = np.fromiter(self._repeated | self._answer, np.int64)
+            value = changed[seen]
+            factor = np.float32(sampling.repetition_penalty)
+            changed[seen] = np.where(value > 0, value / factor, value * factor)
+        if self._answer:
+            times = np.fromiter(self._answer.values(), np.float32)
+            penalty = np.float32(sampling.presence_penalty) + np.float32(sampling.frequency_penalty) * times
+            changed[np.fromiter(self._answer, np.int64)] -= penalty
+        changed[self._bias[0]] += self._bias[1]
+        if self._constraint is not None:
+            changed[~self._constraint.allowed()] = -np.inf
+            if np.max(changed) == -np.inf:
+                raise RunError("the grammar allows no token of the vocabulary")
+        return changed
+
+    def _drawn(self, logits: NDArray[np.float32]) -> int:
+        """A token drawn by inverting the distribution function, in the order of ids."""
+        sampling = self._sampling
+        ids = np.sort(likeliest_of(logits, sampling.top_k)) if 0 < sampling.top_k < len(logits) else None
+        kept = logits if ids is None else logits[ids]
+        with np.errstate(over="ignore"):  # at low temperatures: the chance is 0 then
+            chances = np.exp((kept.astype(np.float64) - np.max(kept)) / sampling.temperature)
+        if sampling.top_p < 1:
+            chances = nucleus(chances, sampling.top_p)
+        if sampling.min_p > 0:
+            chances[chances < sampling.min_p] = 0  # that of the likeliest is 1
+        sums = np.cumsum(chances)
+        total = float(sums[-1])
+        at = int(np.searchsorted(sums, self._random.random() * total, side="right"))
+        if at == len(sums):  # the product was rounded up
+            at = int(np.searchsorted(sums, total))
+        return at if ids is None else int(ids[at])
+
+    def _told(self, token: int, logits: NDArray[np.float32]) -> Chosen:
+        count = self._sampling.logprobs
+        if count is None:
+            return Chosen(token)
+        value = logits.astype(np.float64) - np.max(logits)
+        value -= np.log(np.exp(value).sum())
+        best = likeliest_of(logits, count)
+        return Chosen(token, float(value[token]), tuple((int(id), float(value[id])) for id in best))
+
+
+def likeliest_of(logits: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """The ids of the `count` largest logits [vocabulary], the largest first, of equals those of smaller ids."""
+    count = min(count, len(logits))
+    if not count:
+        return np.empty(0, np.int64)
+    least = np.partition(logits, len(logits) - count)[len(logits) - count]
+    above = np.flatnonzero(logits > least)
+    ids = np.sort(np.concatenate([above, np.flatnonzero(logits == least)[: count - len(above)]]))
+    return ids[np.argsort(-logits[ids], kind="stable")]
+
+
+def nucleus(chances: NDArray[np.float64], part: float) -> NDArray[np.float64]:
+    """Chances, of any sum, with all set to 0 but as few of the largest as make up this part of the sum, at least
+    one."""
+    total = float(chances.sum())
+    # All of those below this together make up less than the rest: only the others need to be sorted.
+    ids = np.flatnonzero(chances >= total * (1 - part) / len(chances))
+    ids = ids[np.argsort(-chances[ids], kind="stable")]
+    kept = ids[: int(np.searchsorted(np.cumsum(chances[ids]), part * total)) + 1]
+    found = np.zeros_like(chances)
+    found[kept] = chances[kept]
+    return found
