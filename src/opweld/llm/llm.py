@@ -1,0 +1,112 @@
+"""A language model as an object: prompts in, answers out."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from opweld.errors import OptionError
+from opweld.llm.engine import Engine, Outcome
+from opweld.llm.requests import Chosen, Delta, Finish, Request, Sampling
+from opweld.llm.settings import Settings
+from opweld.llm.step import Runner
+from opweld.llm.text import Tokenizer
+
+DEFAULT = Sampling()
+
+
+class TextTokenizer(Tokenizer, Protocol):
+    """A tokenizer that reads prompts, too."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """The tokens of a prompt."""
+        ...
+
+
+@dataclass
+class Answer:
+    """What a model answered.
+
+    Attributes:
+        tokens: those of the answer, with the one that ended it.
+        logprobs: of each token, where `Sampling.logprobs` asked for them; else empty.
+    """
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list[int])
+    finish: Finish | None = None
+    logprobs: list[Chosen] = field(default_factory=list[Chosen])
+
+
+class LLM:
+    """A model for one thread. `AsyncEngine` serves many callers at once."""
+
+    def __init__(
+        self, runner: Runner, tokenizer: TextTokenizer, settings: Settings | None = None, draft: Runner | None = None
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.engine = Engine(runner, tokenizer, settings, draft)
+        self._ids = map(str, itertools.count())
+        self._told: dict[str, deque[tuple[str, Outcome]]] = {}
+
+    def generate(
+        self,
+        prompts: str | Sequence[str] | Sequence[Sequence[int]],
+        sampling: Sampling | Sequence[Sampling] = DEFAULT,
+    ) -> list[Answer]:
+        """The answers to prompts, texts or tokens, in their order. sampling: one for all, or one for each.
+
+        Raises InputError or OptionError where a prompt cannot be answered, and RunError where the model fails; no
+        answer is given then."""
+        several = [prompts] if isinstance(prompts, str) else list(prompts)
+        ways = [sampling] * len(several) if isinstance(sampling, Sampling) else list(sampling)
+        if len(ways) != len(several):
+            raise OptionError(
+                f"there are {len(ways)} samplings for {len(several)} prompts, expected one or one for each"
+            )
+        requests = [self._request(prompt, way) for prompt, way in zip(several, ways, strict=True)]
+        answers = {request.id: Answer() for request in requests}
+        logprobs = {request.id: request.sampling.logprobs is not None for request in requests}
+        for id, delta in self._run(requests):
+            answer = answers[id]
+            answer.text += delta.text
+            answer.finish = delta.finish
+            answer.tokens += [chosen.token for chosen in delta.chosen]
+            if logprobs[id]:
+                answer.logprobs += delta.chosen
+        return list(answers.values())
+
+    def stream(self, prompt: str | Sequence[int], sampling: Sampling = DEFAULT) -> Generator[Delta]:
+        """The answer to a prompt, piece by piece. Closing the iterator ends the request."""
+        for _, delta in self._run([self._request(prompt, sampling)]):
+            yield delta
+
+    def _request(self, prompt: str | Sequence[int], sampling: Sampling) -> Request:
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        return Request(next(self._ids), tuple(tokens), sampling)
+
+    def _run(self, requests: Sequence[Request]) -> Generator[tuple[str, Delta]]:
+        """What is told of some requests. Iterators may be used by turns: each keeps what it gets from others' steps."""
+        unfinished = {request.id for request in requests}
+        told: deque[tuple[str, Outcome]] = deque()
+        try:
+            for request in requests:
+                self.engine.add(request)
+                self._told[request.id] = told
+            while unfinished:
+                while not told:
+                    for id, outcome in self.engine.step():
+                        self._told[id].append((id, outcome))
+                id, outcome = told.popleft()
+                if not isinstance(outcome, Delta):
+                    raise outcome
+                if outcome.finish is not None:
+                    unfinished.remove(id)
+                yield id, outcome
+        finally:
+            for request in requests:
+                self.engine.abort(request.id)
+                self._told.pop(request.id, None)
