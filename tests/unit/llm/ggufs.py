@@ -67,11 +67,17 @@ def write_vocabulary(writer: gguf.GGUFWriter) -> None:
     writer.add_eos_token_id(len(tokens) - 1)
 
 
+def head_size(architecture: str) -> int:
+    """Features of a head; llama.cpp wants those of all heads together to be those of the model for some."""
+    return HIDDEN // HEADS if architecture in ("gpt2", "qwen2", "qwen2moe", "phi3") else SIZE
+
+
 def made(architecture: str) -> Made:
     """A model of that architecture with random weights, as llama.cpp's converter would write it."""
     random = np.random.default_rng(1)
     found = Made(architecture)
     moe = architecture.endswith("moe") or architecture == "mixtral"
+    size = head_size(architecture)
     if architecture == "mixtral":
         found.architecture = "llama"
     found.metadata = {
@@ -83,10 +89,9 @@ def made(architecture: str) -> Made:
         "attention.head_count_kv": HEADS if architecture == "gpt2" else KV_HEADS,
         "attention.layer_norm_epsilon" if architecture == "gpt2" else "attention.layer_norm_rms_epsilon": 1e-5,
     }
-    size = HIDDEN // HEADS if architecture == "gpt2" else SIZE
     kv = HEADS if architecture == "gpt2" else KV_HEADS
     if architecture != "gpt2":
-        found.metadata |= {"attention.key_length": SIZE, "attention.value_length": SIZE, "rope.freq_base": 5000.0}
+        found.metadata |= {"attention.key_length": size, "attention.value_length": size, "rope.freq_base": 5000.0}
     if moe:
         found.metadata |= {"expert_count": EXPERTS, "expert_used_count": 2}
         if architecture != "mixtral":

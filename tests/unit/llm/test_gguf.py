@@ -23,7 +23,19 @@ from opweld.llm.gguf.header import read_header
 from opweld.llm.gguf.weights import read_weights
 from opweld.llm.weights import Blocked, Weight, Weights
 from tests.unit.llm import ggufs
-from tests.unit.llm.ggufs import EXPERT_INNER, EXPERTS, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, SIZE, Made, made
+from tests.unit.llm.ggufs import (
+    EXPERT_INNER,
+    EXPERTS,
+    HEADS,
+    HIDDEN,
+    INNER,
+    KV_HEADS,
+    LAYERS,
+    SIZE,
+    Made,
+    head_size,
+    made,
+)
 
 BLOCKS = [kind for kind, form in FORMATS.items() if form.bits]
 
@@ -119,7 +131,7 @@ def test_what_is_special_about_an_architecture(tmp_path: Path) -> None:
     assert (configs["gemma3"].score_cap, configs["gemma3"].logit_cap) == (None, None)
     assert configs["gemma3"].embedding_scale == math.sqrt(HIDDEN)
     assert configs["gemma3"].activation == configs["gpt2"].activation == "gelu_tanh"
-    assert configs["qwen2"].scale == 1 / math.sqrt(SIZE)
+    assert configs["qwen2"].scale == 1 / math.sqrt(HIDDEN / HEADS)
     assert configs["gpt2"].norm == "layer"
     assert not configs["gpt2"].gated
     two, three = configs["qwen2moe"].experts, configs["qwen3moe"].experts
@@ -153,8 +165,8 @@ def test_fused_tensors_are_taken_apart_by_rows(tmp_path: Path) -> None:
     assert all(isinstance(one, Blocked) for one in got)
     np.testing.assert_array_equal(np.concatenate([values(one) for one in got[:3]]), whole["blk.1.attn_qkv.weight"])
     np.testing.assert_array_equal(np.concatenate([values(one) for one in got[3:]]), whole["blk.1.ffn_up.weight"])
-    assert got[0].shape == (HEADS * SIZE, HIDDEN)
-    assert got[1].shape == (KV_HEADS * SIZE, HIDDEN)
+    assert got[0].shape == (HEADS * head_size("phi3"), HIDDEN)
+    assert got[1].shape == (KV_HEADS * head_size("phi3"), HIDDEN)
 
 
 def test_experts_of_one_tensor_or_of_one_each(tmp_path: Path) -> None:
@@ -187,22 +199,22 @@ def test_yarn_of_the_metadata(tmp_path: Path) -> None:
     model.metadata["rope.scaling.original_context_length"] = 64
     (rope, _) = opened(model.write(tmp_path / "a.gguf"))[0].ropes
     assert rope is not None
-    np.testing.assert_allclose(rope.frequencies, rotary.yarn(5000.0, SIZE, 4.0, 64))
+    np.testing.assert_allclose(rope.frequencies, rotary.yarn(5000.0, head_size("qwen2"), 4.0, 64))
     assert rope.scale == pytest.approx(0.1 * math.log(4) + 1)
 
 
 def test_factors_of_longrope_are_chosen_by_the_context(tmp_path: Path) -> None:
     model = made("phi3")
     model.metadata |= {"rope.scaling.original_context_length": 32, "rope.scaling.attn_factor": 1.25}
-    model.tensors["rope_factors_short.weight"] = np.full(SIZE // 2, 1.5, np.float32)
-    model.tensors["rope_factors_long.weight"] = np.full(SIZE // 2, 4.0, np.float32)
+    model.tensors["rope_factors_short.weight"] = np.full(head_size("phi3") // 2, 1.5, np.float32)
+    model.tensors["rope_factors_long.weight"] = np.full(head_size("phi3") // 2, 4.0, np.float32)
     path = model.write(tmp_path / "a.gguf")
     for context, divisor, most in ((None, 1.5, 32), (32, 1.5, 32), (33, 4.0, 128)):
         config, _ = opened(path, context)
         rope = config.ropes[1]
         assert rope is not None
         assert (rope.scale, config.context) == (1.25, most)
-        np.testing.assert_allclose(rope.frequencies, rotary.frequencies(5000.0, SIZE) / divisor)
+        np.testing.assert_allclose(rope.frequencies, rotary.frequencies(5000.0, head_size("phi3")) / divisor)
 
 
 def test_damage_is_told(tmp_path: Path) -> None:
