@@ -119,7 +119,7 @@ class Engine:
         constraint = self._grammars.matcher(grammar) if grammar else None
         limit = limit or room - len(prompt)
         sampler = Sampler(request.sampling, prompt, constraint)
-        return Sequence(request, limit, sampler, Text(self._tokenizer, request.sampling, limit))
+        return Sequence(request, limit, sampler, Text(self._tokenizer, request, limit))
 
     def submit(self, sequence: Sequence) -> None:
         """Puts a prepared request at the end of the queue. Raises OptionError where its id is in use."""

@@ -111,14 +111,14 @@ class Words:
         if not self.ends:
             raise OptionError("the tokenizer has no token that ends an answer, which grammars need")
         self.eos_token_id = self.ends[0]
-        self.special_token_ids = self.ends
+        self.special_token_ids = sorted({*tokenizer.special, *self.ends})
         self.tokens = [tokenizer.token_bytes(id) for id in range(tokenizer.vocabulary)]
-        for id in self.ends:
+        for id in self.special_token_ids:
             self.tokens[id] = SPECIAL + b"<%d>" % id
         self._ids: dict[bytes, int] = {}
         for id, word in enumerate(self.tokens):
-            self._ids.setdefault(word, id)
-        self._ids.pop(b"", None)
+            if word and id not in self.special_token_ids:
+                self._ids.setdefault(word, id)
         self._longest = max(map(len, self._ids))
 
     def __call__(self, text: bytes | str) -> list[int]:

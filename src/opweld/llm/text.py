@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from opweld.llm.requests import Finish, Sampling
+from opweld.llm.requests import Finish, Request
 
 
 class Pieces(Protocol):
     """Turns tokens into text as they come."""
 
-    def feed(self, ids: Sequence[int]) -> str:
+    def feed(self, tokens: Sequence[int], /) -> str:
         """The characters that these tokens complete."""
         ...
 
-    def flush(self) -> str:
+    def finish(self) -> str:
         """What is left at the end: bytes that are no whole character, as replacement characters."""
         ...
 
@@ -33,12 +33,17 @@ class Tokenizer(Protocol):
         """Tokens that end an answer."""
         ...
 
-    def token_bytes(self, id: int) -> bytes:
-        """The bytes of a token."""
+    @property
+    def special(self) -> Collection[int]:
+        """Tokens that are no text, `ends` among them."""
         ...
 
-    def pieces(self) -> Pieces:
-        """The text of one answer, from its first token on."""
+    def token_bytes(self, token: int, /) -> bytes:
+        """The bytes of a token's text, or of a special one's name."""
+        ...
+
+    def pieces(self, after: Sequence[int], /) -> Pieces:
+        """The text of the tokens that come after these."""
         ...
 
 
@@ -48,8 +53,9 @@ class Text:
     What could begin a stop string is held back until it is known whether it does, and what comes before one is told.
     A token that ends the answer is no part of its text."""
 
-    def __init__(self, tokenizer: Tokenizer, sampling: Sampling, limit: int) -> None:
-        self._pieces = tokenizer.pieces()
+    def __init__(self, tokenizer: Tokenizer, request: Request, limit: int) -> None:
+        sampling = request.sampling
+        self._pieces = tokenizer.pieces(request.prompt)
         self._ends = frozenset[int]() if sampling.to_the_limit else frozenset(tokenizer.ends)
         self._stops = sampling.stop
         self._left = limit
@@ -66,7 +72,7 @@ class Text:
                 return told, "stop"
         if not ends and not last and self._left:
             return self._certain(), None
-        self._held += self._pieces.flush()
+        self._held += self._pieces.finish()
         if (told := self._stopped()) is not None:
             return told, "stop"
         told, self._held = self._held, ""

@@ -99,7 +99,7 @@ class Joined:
     def feed(self, ids: Sequence[int]) -> str:
         return self._decoder.decode(b"".join(map(self._tokenizer.token_bytes, ids)))
 
-    def flush(self) -> str:
+    def finish(self) -> str:
         return self._decoder.decode(b"", final=True)
 
 
@@ -110,11 +110,12 @@ class Words:
         self.words = [b"<end>", *words]
         self.vocabulary = len(self.words)
         self.ends: tuple[int, ...] = (END,)
+        self.special = (END,)
 
     def token_bytes(self, id: int) -> bytes:
         return self.words[id]
 
-    def pieces(self) -> Pieces:
+    def pieces(self, after: Sequence[int] = ()) -> Pieces:
         return Joined(self)
 
     def encode(self, text: str) -> list[int]:
@@ -133,15 +134,17 @@ def every_byte(*words: bytes) -> Words:
 
 
 def alone(request: Request, tokenizer: Tokenizer, vocabulary: int = 40, context: int = 200) -> tuple[list[int], str]:
-    """Tokens and text of a request without an engine: each token's logits from the whole sequence, computed anew."""
+    """Tokens and text of a request without an engine, token by token in one block of its own."""
     limit = request.sampling.limit or context - len(request.prompt)
-    text = Text(tokenizer, request.sampling, limit)
+    text = Text(tokenizer, request, limit)
     sampler = Sampler(request.sampling, request.prompt)
     tokens = list(request.prompt)
     told, finish = "", None
+    runner = FakeRunner(blocks=1, block_size=context, vocabulary=vocabulary, context=context)
+    computed = 0
     while finish is None:
-        runner = FakeRunner(blocks=1, block_size=context, vocabulary=vocabulary, context=context)
-        logits = runner.run([Span(tokens, 0, (0,))])[0, : tokenizer.vocabulary]
+        logits = runner.run([Span(tokens[computed:], computed, (0,))])[0, : tokenizer.vocabulary]
+        computed = len(tokens)
         tokens.append(sampler.choose(logits, int(logits.argmax())).token)
         certain, finish = text.feed(tokens[-1])
         told += certain

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from opweld.errors import OptionError, RunError
 from opweld.llm.requests import Chosen, Sampling
-from opweld.llm.sampler import Sampler, check, likeliest_of, nucleus
+from opweld.llm.sampler import Sampler, check, inverted, likeliest_of, nucleus, relative_chances
 
 
 def chosen(sampler: Sampler, logits: NDArray[np.float32]) -> Chosen:
@@ -75,14 +75,25 @@ def test_min_p_is_a_part_of_the_likeliest() -> None:
 def test_the_nucleus_is_that_of_sorting_all() -> None:
     chance = np.random.default_rng(3)
     for part in (0.0, 0.1, 0.5, 0.9, 0.999):
-        for size in (1, 2, 50, 1000):
-            values = np.exp(chance.normal(scale=4, size=size))
-            order = np.argsort(-values, kind="stable")
-            sums = np.cumsum(values[order])
-            kept = order[: np.searchsorted(sums, part * values.sum()) + 1]
-            expected = np.zeros_like(values)
-            expected[kept] = values[kept]
-            np.testing.assert_array_equal(nucleus(values, part), expected)
+        for size, scale in ((1, 4), (2, 4), (50, 4), (1000, 4), (1000, 0.1), (1000, 0)):
+            chances = relative_chances(chance.normal(scale=scale, size=size).astype(np.float32), 1.0)
+            order = np.argsort(-chances, kind="stable")
+            sums = np.cumsum(chances[order], dtype=np.float64)
+            expected = order[: np.searchsorted(sums, part * float(chances.sum())) + 1]
+            np.testing.assert_array_equal(nucleus(chances, part), np.sort(expected))
+
+
+@pytest.mark.parametrize("size", [1, 5, 255, 256, 257, 3000])
+def test_the_inverse_of_the_distribution_function(size: int) -> None:
+    chances = np.random.default_rng(size).integers(0, 4, size).astype(np.float32)
+    chances[size // 2] = 1
+    sums = np.cumsum(chances)
+    for part in np.linspace(0, 1, 977, endpoint=False):
+        at = inverted(chances, float(part))
+        assert (sums[at - 1] if at else 0) <= part * sums[-1] < sums[at]
+    # However sums are rounded: nothing is drawn whose chance is 0.
+    chances = np.array([0, 0.1, 0.7, 0, 0], np.float32)
+    assert (inverted(chances, 0.0), inverted(chances, 1 - 2**-53), inverted(chances, 1.0)) == (1, 2, 2)
 
 
 def test_penalties() -> None:

@@ -17,7 +17,7 @@ from tests.unit.llm.fake import letters, request
 def sequence(id: str, length: int, limit: int = 20) -> Sequence:
     """One whose prompt nobody shares."""
     one = request(id, [ord(id), *range(length - 1)])
-    return Sequence(one, limit, Sampler(one.sampling, ()), Text(letters(), one.sampling, limit))
+    return Sequence(one, limit, Sampler(one.sampling, ()), Text(letters(), one, limit))
 
 
 def scheduler(blocks: int = 100, **settings: int) -> Scheduler:

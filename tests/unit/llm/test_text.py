@@ -6,16 +6,15 @@ import random
 
 import pytest
 
-from opweld.llm.requests import Sampling
 from opweld.llm.text import Text
-from tests.unit.llm.fake import END, Words, every_byte
+from tests.unit.llm.fake import END, Words, every_byte, request
 
 BYTES = every_byte()
 
 
 def told(text: bytes, tokenizer: Words = BYTES, limit: int = 1000, **sampling: object) -> tuple[list[str], str | None]:
     """The pieces of a text that comes byte by byte, up to its finish."""
-    stream = Text(tokenizer, Sampling(**sampling), limit)  # pyright: ignore[reportArgumentType]
+    stream = Text(tokenizer, request("a", [1], **sampling), limit)
     pieces: list[str] = []
     for byte in text:
         piece, finish = stream.feed(byte + 1)
@@ -38,7 +37,7 @@ def test_the_first_stop_string_that_is_whole_ends_the_answer() -> None:
 
 
 def test_a_stop_string_within_one_token() -> None:
-    stream = Text(Words([b"one. Two", b"."]), Sampling(stop=(". ",)), 9)
+    stream = Text(Words([b"one. Two", b"."]), request("a", [1], stop=(". ",)), 9)
     assert stream.feed(1) == ("one", "stop")
 
 
@@ -58,18 +57,18 @@ def test_a_stop_string_at_the_limit_is_a_stop() -> None:
 
 
 def test_the_end_token_is_no_text() -> None:
-    stream = Text(BYTES, Sampling(stop=("xy",)), 9)
+    stream = Text(BYTES, request("a", [1], stop=("xy",)), 9)
     assert stream.feed(ord("x") + 1) == ("", None)
     assert stream.feed(END) == ("x", "stop")
 
 
 def test_to_the_limit_goes_on_behind_an_end() -> None:
-    stream = Text(BYTES, Sampling(to_the_limit=True), 3)
+    stream = Text(BYTES, request("a", [1], to_the_limit=True), 3)
     assert [stream.feed(token) for token in (END, 66, END)] == [("<end>", None), ("A", None), ("<end>", "length")]
 
 
 def test_a_last_token_is_a_stop() -> None:
-    stream = Text(BYTES, Sampling(stop=("ab",)), 9)
+    stream = Text(BYTES, request("a", [1], stop=("ab",)), 9)
     assert stream.feed(ord("a") + 1, last=True) == ("a", "stop")
 
 
@@ -80,7 +79,7 @@ def test_pieces_of_any_size_make_the_same_text(seed: int) -> None:
     for _ in range(300):
         stops = tuple("".join(chance.choices("ab", k=chance.randint(1, 4))) for _ in range(chance.randint(0, 3)))
         words = ["".join(chance.choices("abc", k=chance.randint(1, 4))) for _ in range(12)]
-        stream = Text(Words([word.encode() for word in words]), Sampling(stop=stops), len(words))
+        stream = Text(Words([word.encode() for word in words]), request("a", [1], stop=stops), len(words))
         got, whole, finish = "", "", None
         for at, word in enumerate(words):
             whole += word
