@@ -20,7 +20,6 @@ from opweld.target import Gpu
 from opweld.tensor.dim import Atom, Dim, FloorDiv, Max, Min, Mod, Symbol, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
-from opweld.tensor.externs import EXTERNS
 from opweld.tensor.program import Extern, Scan, Tensor, unused
 
 STEP = "step"
@@ -157,7 +156,7 @@ class Steps:
             function=extern.function,
             numbers=tuple(map(size_text, extern.numbers)),
             rows=size_text(extern.rows),
-            offsets=(str(len(extern.operands)), str(EXTERNS[extern.function].tables)),
+            offsets=(str(len(extern.operands)),),
         )
 
     def _recurrence(self, region: Region) -> None:

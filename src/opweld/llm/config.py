@@ -11,7 +11,7 @@ Weights by name, matrices [out, in]; those in parentheses depend on the configur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,3 +85,10 @@ class Config:
     score_cap: float | None = None
     logit_cap: float | None = None
     experts: Experts | None = None
+
+    def identity(self) -> bytes:
+        """What it computes, as bytes: of equal configurations the same."""
+        ropes = [
+            None if rope is None else (rope.frequencies.tobytes(), rope.scale, rope.interleaved) for rope in self.ropes
+        ]
+        return repr((ropes, replace(self, ropes=()))).encode()

@@ -15,7 +15,7 @@ from opweld.fuse.region import Kind, Region
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage
-from opweld.place.written import producing_member, read_where_written
+from opweld.place.written import is_updated, producing_member, read_where_written
 from opweld.schedule.cost import LAUNCH, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
@@ -60,13 +60,15 @@ def write_states(placed: Placed, expected: Expected, target: Target, ledger: Led
 
 def _why_not_in_place(placed: Placed, number: int, value: str, state: str, memory: Storage) -> Mapping[str, int | str]:
     region, storages = placed.regions[number], placed.storages
+    if any(state in other.inputs for other in placed.regions[number + 1 :]):
+        return {"state": "it is read again later"}
+    if is_updated(region, state, value):
+        return {}
     member = producing_member(region)
     if member is None or region.outputs != (value,):
         return {"kernel": "does not compute it element by element"}
     if pieces_of(member.tensor) is not None or any(s.root == value for name, s in storages.items() if name != value):
         return {"kernel": "concatenates it from parts"}
-    if any(state in other.inputs for other in placed.regions[number + 1 :]):
-        return {"state": "it is read again later"}
     if not read_where_written(region, state, {**storages, value: memory}, memory.address(member.place)):
         return {"state": "its elements are read at other positions than they would be overwritten"}
     return {}

@@ -17,7 +17,7 @@ from opweld.place.halo import inside_halo
 from opweld.place.lanes import WIDEST
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, Term, dense, slice_of
-from opweld.place.written import producing_member, read_where_written
+from opweld.place.written import is_updated, producing_member, read_where_written
 from opweld.schedule.expected import expected_sizes
 from opweld.tensor.dim import Dim
 from opweld.tensor.expr import loads
@@ -187,6 +187,8 @@ class _Placed:
         if last != number or self.made.get(earlier) == number:
             return last < number
         region = self.placed.regions[number]
+        if is_updated(region, earlier, later):
+            return True
         member, storage = producing_member(region), self.storages[later]
         if member is None:
             return False

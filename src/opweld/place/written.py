@@ -8,6 +8,7 @@ from opweld.fuse.region import Kind, Member, Region, reductions
 from opweld.place.storage import Storage
 from opweld.tensor.dim import Dim
 from opweld.tensor.expr import Expr, Load, loads
+from opweld.tensor.externs import EXTERNS
 
 
 def producing_member(region: Region) -> Member | None:
@@ -16,6 +17,14 @@ def producing_member(region: Region) -> Member | None:
     if region.kind in (Kind.MAP, Kind.CONTRACTION, Kind.WINDOW):
         return region.members[0]
     return region.members[-1] if region.of_tiles else None
+
+
+def is_updated(region: Region, operand: str, result: str) -> bool:
+    """Whether a region is an extern that replaces an operand where it lies, and reads it in no other way."""
+    extern = region.extern
+    if extern is None or not EXTERNS[extern.function].in_place:
+        return False
+    return (extern.operands[0], extern.results[0].name) == (operand, result) and extern.operands.count(operand) == 1
 
 
 def read_where_written(region: Region, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:

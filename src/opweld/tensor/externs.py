@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,36 +16,10 @@ import numpy as np
 from opweld.errors import OpweldError
 from opweld.tensor.dim import Atom
 from opweld.tensor.dtype import DType
+from opweld.tensor.function import Function, Numbers
+from opweld.tensor.paged import PAGED
 from opweld.tensor.program import Extern
 from opweld.tensor.semantics import Array
-
-Numbers = Sequence[Any]
-"""Integers, or `Dim`s at compile time."""
-
-
-@dataclass(frozen=True)
-class Function:
-    """The properties of an extern function, as functions of the numbers of a call.
-
-    Attributes:
-        parts: elements of each operand, then of each result.
-        work: approximate operations.
-        compute: fills the flat results from the flat operands.
-        scratch: (dtype, elements) of temporary memory of a call.
-        tables: the number of last operands that every row reads as a whole; the others are divided among rows.
-        source: C text that defines it, for a function of another package.
-    """
-
-    parts: Callable[[Numbers], tuple[Any, ...]]
-    work: Callable[[Numbers], Any]
-    compute: Callable[[Sequence[Array], Sequence[Array], Numbers], None]
-    scratch: Callable[[Numbers], tuple[tuple[DType, Any], ...]] = lambda numbers: ()
-    tables: int = 0
-    source: str = ""
-
-    def shared(self, operands: int) -> range:
-        """The positions of the tables, given the number of operands."""
-        return range(operands - self.tables, operands)
 
 
 def symbol(function: str, dtype: DType) -> str:
@@ -66,9 +39,9 @@ def call_extern(
         dtype = np.dtype(np.float64) if float64 and result.dtype.is_float else result.dtype.numpy
         results[result.name] = np.zeros([dim.evaluate(symbols) for dim in result.shape], dtype)
     flat = [array.reshape(-1) for array in results.values()]
-    sizes, shared = function.parts(numbers), function.shared(len(operands))
+    sizes, whole = function.parts(numbers), function.whole(len(operands), len(flat))
     for row in range(extern.rows.evaluate(symbols)):
-        starts = [0 if position in shared else row * size for position, size in enumerate(sizes)]
+        starts = [0 if position in whole else row * size for position, size in enumerate(sizes)]
         parts = [a[i : i + n] for a, i, n in zip((*operands, *flat), starts, sizes, strict=True)]
         function.compute(parts[: len(operands)], parts[len(operands) :], numbers)
     return results
@@ -368,13 +341,14 @@ def _samples(start: Any, extent: Any, bins: int, size: int) -> tuple[list[list[t
 
 
 EXTERNS: dict[str, Function] = {
+    **PAGED,
     "order": Function(_order_parts, _order_work, _order),
     "unique": Function(_unique_parts, _unique_work, _unique, lambda numbers: ((DType.I64, numbers[0]),)),
-    "scatter": Function(_scatter_parts, _scatter_work, _scatter(None)),
-    "scatter_add": Function(_scatter_parts, _scatter_work, _scatter(np.add)),
-    "scatter_mul": Function(_scatter_parts, _scatter_work, _scatter(np.multiply)),
-    "scatter_min": Function(_scatter_parts, _scatter_work, _scatter(np.minimum)),
-    "scatter_max": Function(_scatter_parts, _scatter_work, _scatter(np.maximum)),
+    "scatter": Function(_scatter_parts, _scatter_work, _scatter(None), in_place=True),
+    "scatter_add": Function(_scatter_parts, _scatter_work, _scatter(np.add), in_place=True),
+    "scatter_mul": Function(_scatter_parts, _scatter_work, _scatter(np.multiply), in_place=True),
+    "scatter_min": Function(_scatter_parts, _scatter_work, _scatter(np.minimum), in_place=True),
+    "scatter_max": Function(_scatter_parts, _scatter_work, _scatter(np.maximum), in_place=True),
     "trees": Function(_trees_parts, _trees_work, _trees, lambda numbers: ((DType.U8, numbers[5]),), tables=7),
     "couple": Function(
         _couple_parts, _couple_work, _couple, lambda numbers: ((DType.F32, numbers[0] * (numbers[0] + 1)),)

@@ -229,9 +229,9 @@ class Verifier:
         sizes = [product(self.visible[name][1]) for name in extern.operands]
         sizes += [product(result.shape) for result in extern.results]
         function = EXTERNS[extern.function]
-        shared = function.shared(len(extern.operands))
+        whole = function.whole(len(extern.operands), len(extern.results))
         for position, (size, part) in enumerate(zip(sizes, function.parts(extern.numbers), strict=True)):
-            rows = ONE if position in shared else extern.rows
+            rows = ONE if position in whole else extern.rows
             if size is not part * rows:
                 self._fail(what, f"has a value of {size} elements where {rows} rows of {part} are required")
         for result in extern.results:

@@ -179,8 +179,8 @@ def _invoked(extern: Extern, storages: Mapping[str, Storage], made: Sequence[Mad
     """The call of an extern for one of its rows."""
     function, row = EXTERNS[extern.function], Axis("row", extern.rows)
     names = (*extern.operands, *(result.name for result in extern.results))
-    shared = function.shared(len(extern.operands))
-    starts = [0 if i in shared else row.dim * size for i, size in enumerate(function.parts(extern.numbers))]
+    whole = function.whole(len(extern.operands), len(extern.results))
+    starts = [0 if i in whole else row.dim * size for i, size in enumerate(function.parts(extern.numbers))]
     memory = [(storages[n].root, storages[n].offset + start) for n, start in zip(names, starts, strict=True)]
     blocks = enumerate(function.scratch(extern.numbers))
     scratch = tuple(Scratch(f"own{number}", dtype, as_dim(elements)) for number, (dtype, elements) in blocks)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import opweld
 from benchmarks.decode import Decoder, Shape, feeds_of
@@ -51,6 +52,27 @@ def test_runs_find_what_those_before_them_kept(name: str, level: Any) -> None:
         np.testing.assert_allclose(y, kept.answer(rows), rtol=1e-5)
     assert {value: state.memory(value).ctypes.data for value in state.names} == places
     assert state.plans == 1
+
+
+def test_rows_are_written_into_a_table_where_it_lies() -> None:
+    """Only what is written is moved: as ScatterND says it, the table is copied and then written."""
+    nodes = [node("ScatterND", ["table", "places", "x"], "written"), node("Gather", ["written", "asked"], "y", axis=0)]
+    kinds = {"places": TensorProto.INT64, "asked": TensorProto.INT64}
+    inputs = {"table": ["rows", 3], "places": ["n", 1], "x": ["n", 3], "asked": ["n"]}
+    model = opweld.compile(model_of(nodes, inputs, ["y", "written"], {}, kinds=kinds), states={"table": "written"})
+    assert [d.taken for d in model.explain().account.ledger if d.rule == "place.state"] == ["in-place"]
+    state = model.new_state(dims={"rows": 7})
+    right = np.zeros((7, 3), np.float32)
+    for number, places in enumerate(([5, 0], [1, 5], [6, 2])):
+        x, asked = fed((2, 3), number), np.array([5, places[1]])
+        right[places] = x
+        (y,) = model.run({"places": np.array(places)[:, None], "x": x, "asked": asked}, state).values()
+        np.testing.assert_array_equal(y, right[asked])
+    np.testing.assert_array_equal(state["table"], right)
+    with pytest.raises(OpweldError, match="out of range"):
+        model.run({"places": np.array([[0], [7]]), "x": fed((2, 3), 9), "asked": np.array([0, 1])}, state)
+    with pytest.raises(StateError, match="lost"):
+        model.run({"places": np.array([[0], [1]]), "x": fed((2, 3), 9), "asked": np.array([0, 1])}, state)
 
 
 def built(source: str, folder: Path, headers: Path, place: Path) -> Path:

@@ -144,7 +144,7 @@ OPW_DEFINE_ORDER(u64, uint64_t)
     OPW_EXTERN void opw_extern_##FUNCTION##_##T(const element *data, const int64_t *places, const element *updates,    \
                                                 element *out, int64_t size, int64_t count, int64_t width,              \
                                                 int64_t *error) {                                                      \
-        memcpy(out, data, (size_t)size * sizeof *out);                                                                 \
+        if (out != data) memcpy(out, data, (size_t)size * sizeof *out);                                                \
         for (int64_t i = 0; i < count; i++) {                                                                          \
             int64_t start = places[i];                                                                                 \
             if (start < 0 || start > size - width) {                                                                   \

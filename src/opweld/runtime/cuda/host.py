@@ -16,11 +16,11 @@ def call_host(step: Launch, bound: Bound, memory: Sequence[Array]) -> None:
     from opweld.tensor.externs import EXTERNS  # only models that sort, scatter or select need it
 
     function, numbers = EXTERNS[step.function], [bound.size(size) for size in step.numbers]
-    operands, tables = map(int, step.offsets)
-    shared, sizes = range(operands - tables, operands), function.parts(numbers)
+    operands = int(step.offsets[0])
+    whole, sizes = function.whole(operands, len(memory) - operands), function.parts(numbers)
     for result in memory[operands:]:
         result[...] = np.zeros((), result.dtype)
     for row in range(bound.size(step.rows)):
-        starts = [0 if position in shared else row * size for position, size in enumerate(sizes)]
+        starts = [0 if position in whole else row * size for position, size in enumerate(sizes)]
         parts = [a[i : i + n] for a, i, n in zip(memory, starts, sizes, strict=True)]
         function.compute(parts[:operands], parts[operands:], numbers)

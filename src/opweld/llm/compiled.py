@@ -1,0 +1,84 @@
+"""A compiled decoder with its key/value cache: the `Runner` of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opweld.compile import Model
+from opweld.errors import InputError
+from opweld.llm.angles import Angles
+from opweld.llm.config import Config
+from opweld.llm.graph import ropes_of
+from opweld.llm.step import Span
+from opweld.llm.work import work_of
+
+Array = np.ndarray[Any, Any]
+
+
+class CompiledRunner:
+    """Runs the steps of a model. One thread at a time may call it.
+
+    Attributes:
+        model: the compiled graph of the decoder. block_size, blocks, vocabulary, context: see `Runner`.
+    """
+
+    def __init__(self, model: Model, config: Config, block_size: int, blocks: int, context: int) -> None:
+        """Memory for `blocks` blocks comes from the system as it is first used."""
+        self.model, self.block_size, self.blocks, self.context = model, block_size, blocks, context
+        self.vocabulary = config.vocabulary
+        self._kv_heads = config.kv_heads
+        self._angles = [Angles(rope) for rope in ropes_of(config)]
+        self._has_positions = any(info.name == "positions" for info in model.inputs)
+        self._threads = model.session.threads
+        self._state = model.new_state(dims={"blocks": blocks})
+
+    def run(self, spans: Sequence[Span]) -> NDArray[np.float32]:
+        """See `Runner`. Raises InputError for tokens, positions or blocks that are not there."""
+        for span in spans:
+            self._check(span)
+        tokens = np.concatenate([np.asarray(span.tokens, np.int64) for span in spans])
+        positions = np.concatenate([np.arange(span.start, span.start + len(span.tokens)) for span in spans])
+        tables = [np.asarray(span.blocks, np.int64) for span in spans]
+        ends = np.cumsum([len(span.tokens) for span in spans])
+        owner = np.repeat(np.arange(len(spans)), [len(span.tokens) for span in spans])
+        blocks = np.concatenate([table[positions[owner == n] // self.block_size] for n, table in enumerate(tables)])
+        work = work_of(spans, self.block_size, self._kv_heads, self._threads)
+        wanted: NDArray[np.int64] = np.concatenate(
+            [np.arange(end - span.outputs, end, dtype=np.int64) for span, end in zip(spans, ends, strict=True)]
+        )
+        feeds: dict[str, Array] = {
+            "tokens": tokens,
+            "places": np.stack([blocks, positions % self.block_size], 1),
+            "work": work.work,
+            "tables": work.tables,
+            "owners": work.owners,
+            "parts": work.parts,
+            # A step without logits still computes those of its last token: sizes are 1 or more.
+            "wanted": (wanted if len(wanted) else ends[-1:] - 1),
+        }
+        if self._has_positions:
+            feeds["positions"] = positions
+        for number, angles in enumerate(self._angles):
+            feeds[f"cosines.{number}"], feeds[f"sines.{number}"] = angles.at(positions)
+        logits: NDArray[np.float32] = self.model.run(feeds, self._state)["logits"]
+        return logits[: len(wanted)]
+
+    def memory(self) -> Mapping[str, Array]:
+        """The pools of keys and values, by name, as they lie in memory; the next step changes them."""
+        return {name: self._state.memory(name) for name in self._state.names}
+
+    def _check(self, span: Span) -> None:
+        last = span.start + len(span.tokens)
+        if not span.tokens or not span.start >= 0 or not 0 <= span.outputs <= len(span.tokens):
+            raise InputError(f"a span of {len(span.tokens)} tokens from {span.start} on, {span.outputs} of them wanted")
+        if not all(0 <= token < self.vocabulary for token in span.tokens):
+            raise InputError(f"a token is not one of the {self.vocabulary} of the vocabulary")
+        if last > self.context:
+            raise InputError(f"a sequence of {last} tokens, where the model takes {self.context}")
+        needed = -(-last // self.block_size)
+        if len(span.blocks) < needed or not all(0 <= block < self.blocks for block in span.blocks):
+            raise InputError(f"a sequence of {last} tokens needs {needed} blocks of the {self.blocks} of the pool")

@@ -1,0 +1,269 @@
+"""The graph of a decoder: what one step computes of some tokens of several sequences.
+
+Inputs, T tokens of all sequences of a step one after the other:
+
+    tokens int64 [T]                   their ids
+    places int64 [T, 2]                where their keys and values go: a block of the pool, and a place in it
+    cosines.R, sines.R float32 [T, pairs]    the angles of rotary embedding R (of `ropes_of`) at their positions
+    positions int64 [T]                only where positions are embedded
+    work, tables, owners, parts        what attention computes, see `tensor/paged.py`
+    wanted int64 [L]                   the tokens of which logits are wanted
+    keys.N, values.N                   the pool of layer N, a state
+
+Outputs: logits [L, vocabulary], and the states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from opweld import ir
+from opweld.errors import ModelError, UnsupportedError
+from opweld.llm.config import Config, Rope
+from opweld.llm.weights import Blocked, Weight, Weights
+from opweld.ops.decoder.domain import DOMAIN
+from opweld.tensor.dtype import DType
+from opweld.tensor.paged import WORK, padded_size
+
+STATES = {"keys.*": "keys_after.*", "values.*": "values_after.*"}
+"""The states of the graph, as `opweld.compile` takes them."""
+
+_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "silu": ("Swish", {}),
+    "gelu": ("Gelu", {}),
+    "gelu_tanh": ("Gelu", {"approximate": "tanh"}),
+    "relu": ("Relu", {}),
+}
+
+
+def ropes_of(config: Config) -> tuple[Rope, ...]:
+    """The different rotary embeddings of a model, in the order of the layers that use them first."""
+    return tuple(dict.fromkeys(rope for rope in config.ropes if rope is not None))
+
+
+def decoder_graph(config: Config, weights: Weights, block: int) -> ir.Graph:
+    """The graph of a decoder with blocks of so many tokens.
+
+    Raises ModelError naming a weight that is missing or of another shape, UnsupportedError for what no graph says."""
+    return _Builder(config, weights, block).built()
+
+
+class _Builder:
+    def __init__(self, config: Config, weights: Weights, block: int) -> None:
+        self._config, self._weights, self._block = config, weights, block
+        self._nodes: list[ir.Node] = []
+        self._stored: dict[str, ir.Value] = {}
+        self._where = ""
+
+    def built(self) -> ir.Graph:
+        config = self._config
+        ropes = ropes_of(config)
+        fed = {
+            "tokens": _input("tokens", DType.I64, "T"),
+            "places": _input("places", DType.I64, "T", 2),
+            "work": _input("work", DType.I64, "W", WORK),
+            "tables": _input("tables", DType.I64, "E"),
+            "owners": _input("owners", DType.I64, "P"),
+            "parts": _input("parts", DType.I64, "T", 2),
+            "wanted": _input("wanted", DType.I64, "L"),
+        }
+        if "positions" in self._weights:
+            fed["positions"] = _input("positions", DType.I64, "T")
+        for number, rope in enumerate(ropes):
+            for name in (f"cosines.{number}", f"sines.{number}"):
+                fed[name] = _input(name, DType.F32, "T", len(rope.frequencies))
+        self._fed = fed
+        keys = (config.kv_heads, config.head_size, self._block)
+        values = (config.kv_heads, self._block, padded_size(config.head_size))
+        pools = [
+            (_input(f"keys.{n}", DType.F32, "blocks", *keys), _input(f"values.{n}", DType.F32, "blocks", *values))
+            for n in range(config.layers)
+        ]
+        self._where = "embedding"
+        hidden = self._gathered("embedding", fed["tokens"], (config.vocabulary, config.hidden))
+        if config.embedding_scale != 1:
+            hidden = self._scaled(hidden, config.embedding_scale)
+        if "positions" in fed:
+            hidden = self._node("Add", hidden, self._gathered("positions", fed["positions"], None))
+        after: list[ir.Value] = []
+        for number, pool in enumerate(pools):
+            hidden, *own = self._layer(number, hidden, *pool)
+            after += own
+        self._where = "head"
+        hidden = self._node("Gather", hidden, fed["wanted"], axis=0)
+        hidden = self._norm("norm", hidden)
+        head = "embedding" if "head" not in self._weights else "head"
+        logits = self._linear(head, hidden, config.vocabulary)
+        if config.logit_cap is not None:
+            logits = self._capped(logits, config.logit_cap)
+        logits.name = "logits"
+        inputs = [*fed.values(), *(value for pool in pools for value in pool)]
+        return ir.Graph(inputs, [logits, *after], self._nodes, self._stored.values(), config.architecture)
+
+    # ------------------------------------------------------------------------------------------------------- a layer
+
+    def _layer(
+        self, number: int, hidden: ir.Value, keys: ir.Value, values: ir.Value
+    ) -> tuple[ir.Value, ir.Value, ir.Value]:
+        config, name = self._config, f"layers.{number}"
+        self._where = f"{name}.attention"
+        mixed, *after = self._attention(number, self._norm(f"{name}.attention_norm", hidden), keys, values)
+        if f"{name}.post_attention_norm" in self._weights:
+            mixed = self._norm(f"{name}.post_attention_norm", mixed)
+        hidden = self._node("Add", hidden, mixed)
+        self._where = f"{name}.feed"
+        if f"{name}.router" in self._weights:
+            raise UnsupportedError(f"{config.architecture}: mixtures of experts are not supported yet")
+        given = self._norm(f"{name}.feed_norm", hidden)
+        operator, attributes = _ACTIVATIONS[config.activation]
+        if config.gated:
+            gate = self._node(operator, self._linear(f"{name}.gate", given, config.inner), **attributes)
+            inner = self._node("Mul", gate, self._linear(f"{name}.up", given, config.inner))
+        else:
+            inner = self._node(operator, self._linear(f"{name}.up", given, config.inner), **attributes)
+        fed = self._linear(f"{name}.down", inner, config.hidden)
+        if f"{name}.post_feed_norm" in self._weights:
+            fed = self._norm(f"{name}.post_feed_norm", fed)
+        return self._node("Add", hidden, fed), after[0], after[1]
+
+    def _attention(
+        self, number: int, given: ir.Value, keys: ir.Value, values: ir.Value
+    ) -> tuple[ir.Value, ir.Value, ir.Value]:
+        config, name, fed = self._config, f"layers.{number}", self._fed
+        size = config.head_size
+        queries = self._linear(f"{name}.query", given, config.heads * size)
+        new_keys = self._linear(f"{name}.key", given, config.kv_heads * size)
+        new_values = self._linear(f"{name}.value", given, config.kv_heads * size)
+        queries = self._head_norm(f"{name}.query_norm", queries, config.heads)
+        new_keys = self._head_norm(f"{name}.key_norm", new_keys, config.kv_heads)
+        rope = config.ropes[number]
+        if rope is None:
+            queries = self._scaled(queries, config.scale)
+        else:
+            own = ropes_of(config).index(rope)
+            angles = (fed[f"cosines.{own}"], fed[f"sines.{own}"])
+            turned = {"size": size, "interleaved": int(rope.interleaved)}
+            queries = self._decoder("Rotary", queries, *angles, **turned, scale=config.scale)
+            new_keys = self._decoder("Rotary", new_keys, *angles, **turned)
+        keys = self._decoder("AppendKeys", keys, new_keys, fed["places"], size=size)
+        values = self._decoder("AppendValues", values, new_values, fed["places"], size=size)
+        keys.name, values.name = f"keys_after.{number}", f"values_after.{number}"
+        mixed = self._decoder(
+            "PagedAttention",
+            *(queries, keys, values, fed["work"], fed["tables"], fed["owners"], fed["parts"]),
+            window=config.windows[number] or 0,
+            cap=config.score_cap or 0.0,
+        )
+        return self._linear(f"{name}.output", mixed, config.hidden), keys, values
+
+    def _head_norm(self, name: str, x: ir.Value, heads: int) -> ir.Value:
+        if name not in self._weights:
+            return x
+        size = self._config.head_size
+        apart = self._node("Reshape", x, self._array([-1, heads, size]))
+        return self._node("Reshape", self._norm(name, apart), self._array([-1, heads * size]))
+
+    # ------------------------------------------------------------------------------------------------------ its parts
+
+    def _norm(self, name: str, x: ir.Value) -> ir.Value:
+        config = self._config
+        scale = np.asarray(self._floats(name), np.float32) + np.float32(config.norm_offset)
+        if config.norm == "rms":
+            weight = self._value(name, scale)
+            return self._node("RMSNormalization", x, weight, axis=-1, epsilon=config.epsilon)
+        operands = [self._value(name, scale)]
+        if f"{name}.bias" in self._weights:
+            operands.append(self._value(f"{name}.bias", self._floats(f"{name}.bias")))
+        return self._node("LayerNormalization", x, *operands, axis=-1, epsilon=config.epsilon)
+
+    def _linear(self, name: str, x: ir.Value, rows: int) -> ir.Value:
+        weight = self._read(name)
+        if weight.shape[0] != rows:
+            raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {rows} rows")
+        if isinstance(weight, Blocked):
+            found = self._decoder("BlockedMatMul", x, *self._blocked(name, weight))
+        else:
+            # [in, out], as MatMul has it: a view, which is packed when the model is compiled.
+            turned = self._value(f"{name}.turned", np.asarray(weight, np.float32).T)
+            found = self._node("MatMul", x, turned)
+        if f"{name}.bias" in self._weights:
+            found = self._node("Add", found, self._value(f"{name}.bias", self._floats(f"{name}.bias")))
+        return found
+
+    def _gathered(self, name: str, rows: ir.Value, shape: tuple[int, int] | None) -> ir.Value:
+        weight = self._read(name)
+        if shape is not None and tuple(weight.shape) != shape:
+            raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {list(shape)}")
+        if isinstance(weight, Blocked):
+            return self._decoder("BlockedGather", rows, *self._blocked(name, weight))
+        return self._node("Gather", self._value(name, np.asarray(weight, np.float32)), rows, axis=0)
+
+    def _scaled(self, x: ir.Value, scale: float) -> ir.Value:
+        return x if scale == 1 else self._node("Mul", x, self._array(np.float32(scale)))
+
+    def _capped(self, x: ir.Value, cap: float) -> ir.Value:
+        inner = self._node("Tanh", self._node("Div", x, self._array(np.float32(cap))))
+        return self._node("Mul", inner, self._array(np.float32(cap)))
+
+    # ---------------------------------------------------------------------------------------------- nodes and weights
+
+    def _node(self, operator: str, *inputs: ir.Value, domain: str = "", **attributes: Any) -> ir.Value:
+        made = ir.Value(f"{self._where}.{operator}.{len(self._nodes)}")
+        self._nodes.append(ir.Node(operator, inputs, [made], attributes, domain=domain, name=made.name))
+        return made
+
+    def _decoder(self, operator: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
+        return self._node(operator, *inputs, domain=DOMAIN, **attributes)
+
+    def _read(self, name: str) -> Weight:
+        read = self._weights.get(name)
+        if read is None:
+            raise ModelError(f"{self._config.architecture}: the model has no weight {name}")
+        return read()
+
+    def _floats(self, name: str) -> np.ndarray[Any, Any]:
+        weight = self._read(name)
+        return weight.values() if isinstance(weight, Blocked) else np.asarray(weight, np.float32)
+
+    def _blocked(self, name: str, weight: Blocked) -> Sequence[ir.Value]:
+        """Codes, scales and minimums, float16 where these numbers are, as most formats have them."""
+        codes = weight.codes.astype(ml_dtypes.uint4) if _is_uint4(weight) else weight.codes
+        parts = {"codes": codes, "scales": _narrow(weight.scales)}
+        if weight.minimums is not None:
+            parts["minimums"] = _narrow(weight.minimums)
+        return [self._value(f"{name}.{kind}", part) for kind, part in parts.items()]
+
+    def _value(self, name: str, array: np.ndarray[Any, Any]) -> ir.Value:
+        if name not in self._stored:
+            dtype = DType.of_numpy(array.dtype)
+            stored = ir.Stored(dtype, array.shape, partial(_same, array))
+            self._stored[name] = ir.Value(name, dtype, array.shape, stored)
+        return self._stored[name]
+
+    def _array(self, value: Any) -> ir.Value:
+        array = np.asarray(value, np.int64) if isinstance(value, list) else np.asarray(value)
+        return self._value(f"{self._where}.constant.{len(self._nodes)}", array)
+
+
+def _input(name: str, dtype: DType, *shape: int | str) -> ir.Value:
+    return ir.Value(name, dtype, shape)
+
+
+def _same(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array
+
+
+def _is_uint4(weight: Blocked) -> bool:
+    return weight.bits == 4 and weight.codes.dtype == np.uint8
+
+
+def _narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array as float16, where that is the same."""
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float16)
+    return narrow if (narrow.astype(np.float32) == array).all() else array

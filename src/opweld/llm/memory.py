@@ -1,0 +1,49 @@
+"""What a language model takes of memory, and how long its cache can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from opweld.groups import group_memory
+from opweld.llm.config import Config
+from opweld.tensor.paged import padded_size
+
+CONTEXTS = 4
+"""Whole contexts that the cache holds where nobody says how much memory there is for it."""
+SHARE = 0.5
+"""The part of free memory that it takes at most then."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes: of the weights, which are mapped from a file and shared by all processes that run the model; of a block of
+    the cache, keys and values of all layers. blocks: how many there is room for."""
+
+    weights: int
+    block: int
+    blocks: int
+
+    @property
+    def total(self) -> int:
+        """With the whole cache in use."""
+        return self.weights + self.block * self.blocks
+
+
+def memory_for(config: Config, weights: int, block: int, context: int, given: int | None) -> Memory:
+    """The memory of a model whose weights take so many bytes, with blocks of so many tokens, where so many bytes are
+    `given` for weights and cache together. blocks is 0 where there is no room for any."""
+    row = config.head_size + padded_size(config.head_size)
+    size = 4 * config.layers * config.kv_heads * row * block
+    if given is not None:
+        return Memory(weights, size, max(0, (given - weights) // size))
+    wanted = CONTEXTS * -(-context // block)
+    return Memory(weights, size, min(wanted, max(0, int(SHARE * free_memory())) // size))
+
+
+def free_memory() -> int:
+    """Bytes that the system can give without swapping, and the process's control groups allow."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    found = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    limit = group_memory()
+    return found if limit is None else min(found, limit)

@@ -1,0 +1,65 @@
+"""Language models: a decoder by its configuration and its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from opweld.errors import UnsupportedError
+from opweld.frontends.source import Source
+
+if TYPE_CHECKING:
+    from opweld.build.cache import Cache
+    from opweld.frontend.program import Program
+    from opweld.ledger import Ledger
+    from opweld.llm.config import Config
+    from opweld.llm.weights import Weights
+    from opweld.options import Options
+    from opweld.stages import Stage
+    from opweld.verification.check import Check
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderSource(Source):
+    """A decoder, whose graph `llm/graph.py` makes.
+
+    Attributes:
+        config, weights: what it computes. block: tokens of a block of its cache.
+        identity: a hash of the configuration and the content of all weights, given the cache of digests.
+    """
+
+    config: Config
+    weights: Weights
+    block: int
+    identity: Callable[[Cache], str]
+
+    @property
+    def title(self) -> str:
+        """Its architecture."""
+        return f"a language model ({self.config.architecture})"
+
+    def digest(self, cache: Cache) -> str:
+        """See `Source.digest`."""
+        return f"decoder {self.block} {self.identity(cache)}"
+
+    def read(self, options: Options, ledger: Ledger, stage: Stage) -> Program:
+        """See `Source.read`."""
+        from opweld.frontends.graph import graph_program
+        from opweld.interface import ModelMetadata
+        from opweld.llm.graph import decoder_graph
+
+        graph = stage("load", decoder_graph, self.config, self.weights, self.block)
+        metadata = ModelMetadata(producer="opweld", graph=self.config.architecture)
+        return graph_program(graph, options, ledger, stage, metadata=metadata)
+
+    def check(
+        self,
+        feeds: Mapping[str, Any],
+        names: Sequence[str],
+        outputs: Sequence[Any],
+        rtol: float | None,
+        atol: float | None,
+    ) -> Check:
+        """There is none: a step depends on what the cache holds."""
+        raise UnsupportedError("a language model has no reference of a single step; compare what it generates")

@@ -1,0 +1,3 @@
+"""The domain of these operators."""
+
+DOMAIN = "opweld.decoder"

@@ -1,0 +1,105 @@
+"""Keys and values in blocks of a pool, and attention over them through block tables; see `tensor/paged.py`.
+
+    AppendKeys(pool [blocks, kv_heads, size, block], keys [tokens, kv_heads * size], places [tokens, 2])       the pool
+    AppendValues(pool [blocks, kv_heads, block, padded], values [tokens, kv_heads * size], places [tokens, 2])  the pool
+    PagedAttention(queries [tokens, heads * size], keys, values, work [items, WORK], tables [entries], owners [parts],
+                   parts [tokens, 2]; size, window, cap)                                [tokens, heads * size]
+
+A place is a block, and a position in it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opweld import ir
+from opweld.errors import ModelError
+from opweld.ops.decoder.domain import DOMAIN
+from opweld.ops.emitted import Indices, emit
+from opweld.ops.fact import Fact
+from opweld.ops.operands import describe, require_rank, required
+from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
+from opweld.tensor.dim import ONE, Dim, as_dim, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, binary, cast, index
+from opweld.tensor.paged import BLOCKS, WORK, padded_size, part_size
+
+
+@infers("AppendKeys", "AppendValues", domain=DOMAIN)
+def infer_append(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The pool."""
+    pool, rows = scope.fact(required(node, 0)), require_rank(scope.fact(required(node, 1)), 2, node, 2)
+    require_rank(pool, 4, node, 4)
+    _, kv_heads, size, block = _pool(pool, node)
+    scope.same(rows.shape[1], kv_heads * size, node, "heads of keys and values")
+    scope.same(scope.fact(required(node, 2)).shape[0], rows.shape[0], node, "a place for each token")
+    if block.constant not in BLOCKS:
+        raise ModelError(f"{describe(node)}: blocks have {block} tokens, expected one of {BLOCKS}")
+    return [pool]
+
+
+def _pool(pool: Fact, node: ir.Node) -> tuple[Dim, Dim, Dim, Dim]:
+    """(blocks, kv_heads, size, block)."""
+    if node.op_type == "AppendKeys":
+        blocks, kv_heads, size, block = pool.shape
+    else:
+        blocks, kv_heads, block, _ = pool.shape
+        size = as_dim(int(required_attribute(node, "size")))
+    return blocks, kv_heads, size, block
+
+
+@lowers("AppendKeys", "AppendValues", domain=DOMAIN)
+def lower_append(scope: Lowering, node: ir.Node) -> None:
+    """A scattered write. Keys lie with the tokens of a block side by side, values with their features."""
+    pool, rows, places = (required(node, n) for n in range(3))
+    shape, tokens = scope.fact(pool).shape, scope.fact(rows).shape[0]
+    _, kv_heads, size, block = _pool(scope.fact(pool), node)
+    is_keys = node.op_type == "AppendKeys"
+    width = shape[2] * shape[3]
+
+    def place(at: Indices) -> Expr:
+        number, slot = (cast(scope.load(places, (at[0], as_dim(n))), DType.I64) for n in range(2))
+        start = binary("mul", binary("add", binary("mul", number, index(kv_heads)), index(at[1])), index(width))
+        if is_keys:
+            return binary("add", binary("add", start, index(at[2] * block)), slot)
+        return binary("add", start, binary("mul", slot, index(shape[3])))
+
+    updates = (tokens, kv_heads, size) if is_keys else (tokens, kv_heads)
+    where = emit(scope, updates, place, "places")
+    numbers = (product(shape), product(updates), ONE if is_keys else size)
+    (name,) = scope.extern(
+        "scatter", [scope.tensor(pool), where.name, scope.tensor(rows)], [(DType.F32, shape)], numbers
+    )
+    scope.alias(node.outputs[0], name)
+
+
+@infers("PagedAttention", domain=DOMAIN)
+def infer_attention(scope: Inference, node: ir.Node) -> list[Fact]:
+    """That of the queries."""
+    queries, keys, values, work, tables, owners, parts = (scope.fact(required(node, n)) for n in range(7))
+    for fact, rank in ((queries, 2), (keys, 4), (values, 4), (work, 2), (tables, 1), (owners, 1), (parts, 2)):
+        require_rank(fact, rank, node, rank)
+    blocks, kv_heads, size, block = keys.shape
+    for at, wanted in enumerate((blocks, kv_heads, block, as_dim(padded_size(int(size))))):
+        scope.same(values.shape[at], wanted, node, "keys and values of one pool")
+    scope.same(work.shape[1], as_dim(WORK), node, "numbers of a row of work")
+    scope.same(parts.shape[0], queries.shape[0], node, "the parts of each token")
+    return [Fact(queries.dtype, queries.shape)]
+
+
+@lowers("PagedAttention", domain=DOMAIN)
+def lower_attention(scope: Lowering, node: ir.Node) -> None:
+    """Parts, and what joins them."""
+    queries, keys, values, work, tables, owners, parts = (required(node, n) for n in range(7))
+    tokens, width = scope.fact(queries).shape
+    blocks, kv_heads, size, block = scope.fact(keys).shape
+    heads, count, entries = width // size, scope.fact(owners).shape[0], scope.fact(tables).shape[0]
+    cap = int(np.float32(attribute(node, "cap", 0.0)).view(np.int32))
+    window = int(attribute(node, "window", 0))
+    numbers = (tokens, blocks, entries, count, kv_heads, heads // kv_heads, size, block, window, cap)
+    read = [scope.tensor(value) for value in (work, queries, keys, values, tables, owners)]
+    shape = (count, heads, as_dim(part_size(int(size))))
+    (made,) = scope.extern("attend", read, [(DType.F32, shape)], numbers, scope.fact(work).shape[0])
+    operands = [scope.tensor(parts), made]
+    (name,) = scope.extern("join_parts", operands, [(DType.F32, (tokens, width))], (count, heads, size), tokens)
+    scope.alias(node.outputs[0], name)

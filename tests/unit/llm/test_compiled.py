@@ -1,0 +1,97 @@
+"""Compiled decoders: right by a float64 reference, and the same bits however a sequence is divided into steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opweld.errors import InputError
+from opweld.llm.compiled import CompiledRunner
+from opweld.llm.step import Span
+from tests.unit.llm.decoders import CONFIGS, PLAIN, reference, runner_of, weights_of
+
+Array = np.ndarray[Any, Any]
+
+LENGTH = 600
+"""Tokens of a sequence: more than two chunks of keys, and no whole one."""
+
+
+@cache
+def runner(name: str, blocked: bool = False, threads: int = 2) -> CompiledRunner:
+    config = CONFIGS[name]
+    return runner_of(config, weights_of(config, blocked), threads=threads)
+
+
+def tokens_of(length: int = LENGTH) -> list[int]:
+    return [int(token) for token in np.random.default_rng(length).integers(0, PLAIN.vocabulary, length)]
+
+
+def run_in(model: CompiledRunner, tokens: Sequence[int], counts: Sequence[int], blocks: Sequence[int]) -> Array:
+    """The logits of all tokens, computed in steps of so many."""
+    assert sum(counts) == len(tokens)
+    starts = np.cumsum([0, *counts[:-1]])
+    return np.concatenate(
+        [model.run([Span(tokens[s : s + n], int(s), blocks, n)]) for s, n in zip(starts, counts, strict=True)]
+    )
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_computes_what_the_configuration_says(name: str, blocked: bool) -> None:
+    config, tokens = CONFIGS[name], tokens_of()
+    found = runner(name, blocked).run([Span(tokens, 0, range(20), LENGTH)])
+    right = reference(config, weights_of(config, blocked), tokens)
+    # Sums of up to 64 products in float32, two layers: 2e-6 of the largest logit; measured 1.3e-6 at most.
+    np.testing.assert_allclose(found, right, atol=5e-6 * np.abs(right).max(), rtol=0)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_steps_threads_and_company_change_no_bit(name: str) -> None:
+    model, tokens = runner(name, blocked=True), tokens_of()
+    whole = model.run([Span(tokens, 0, range(20), LENGTH)])
+    shuffled = [40, 3, 27, *range(41, 58)]
+    np.testing.assert_array_equal(run_in(model, tokens, (1, 6, 33, 250, 1, 9, 300), shuffled), whole)
+    np.testing.assert_array_equal(run_in(model, tokens, (599, 1), shuffled), whole)
+    alone = runner(name, blocked=True, threads=1)
+    np.testing.assert_array_equal(run_in(alone, tokens, (300, 299, 1), shuffled), whole)
+    other, company = tokens_of(70), list(range(60, 63))
+    found: list[Array] = []
+    for start, count in ((0, 5), (5, 594), (599, 1)):
+        spans = [
+            Span(other[:60], 0, company, 1),
+            Span(tokens[start : start + count], start, shuffled, count),
+            Span(other[60:], 60, company, 0),
+        ]
+        found.append(model.run(spans)[1:])
+    np.testing.assert_array_equal(np.concatenate(found), whole)
+
+
+def test_what_other_sequences_left_in_a_block_is_not_seen() -> None:
+    model, tokens = runner("llama"), tokens_of(40)
+    clean = model.run([Span(tokens, 0, (30, 31), 1)])
+    memory = model.memory()
+    for name in memory:
+        memory[name][[30, 31]] = np.nan
+    np.testing.assert_array_equal(model.run([Span(tokens, 0, (30, 31), 1)]), clean)
+
+
+@pytest.mark.parametrize(
+    ("span", "said"),
+    [
+        (Span((), 0, (0,)), "0 tokens"),
+        (Span((1, 97), 0, (0,)), "97"),
+        (Span((1,), 32, (0,)), "2 blocks"),
+        (Span((1,), 0, (64,)), "64 of the pool"),
+        (Span((1,), 0, (-1,)), "pool"),
+        (Span((1,), -1, (0,)), "from -1"),
+        (Span((1,), 2048, tuple(range(64))), "2048"),
+        (Span((1,), 0, (0,), 2), "2 of them"),
+    ],
+)
+def test_what_is_not_there_is_refused(span: Span, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        runner("llama").run([span])
