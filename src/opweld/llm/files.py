@@ -10,7 +10,7 @@ from opweld.llm.config import Config
 from opweld.llm.fields import Fields
 from opweld.llm.folder import architectures as folder_architectures
 from opweld.llm.folder import weights as folder_weights
-from opweld.llm.folder.safetensors import read_json, read_tensors
+from opweld.llm.folder.safetensors import files_of, read_json, read_tensors
 from opweld.llm.folder.tokenizer import read_tokenizer as folder_tokenizer
 from opweld.llm.gguf import architectures as gguf_architectures
 from opweld.llm.gguf import weights as gguf_weights
@@ -30,6 +30,7 @@ class Opened:
         tokenizer: between texts and tokens.
         generation: how tokens are chosen where a request does not say.
         name: what the model is called where nobody gives it a name: that of its file or folder.
+        files: those that its weights lie in.
     """
 
     config: Config
@@ -37,6 +38,7 @@ class Opened:
     tokenizer: Tokenizer
     generation: Sampling
     name: str
+    files: tuple[Path, ...]
 
 
 def open_model(path: str | Path, context: int | None = None) -> Opened:
@@ -74,7 +76,7 @@ def _open_gguf(path: Path, context: int | None) -> Opened:
     weights = gguf_weights.read_weights(header, config)
     tokenizer = gguf_tokenizer(header.metadata, header.file)
     _matching(config, tokenizer, header.file)
-    return Opened(config, weights, tokenizer, Sampling(), path.stem)
+    return Opened(config, weights, tokenizer, Sampling(), path.stem, (path,))
 
 
 def _open_folder(path: Path, context: int | None) -> Opened:
@@ -82,12 +84,13 @@ def _open_folder(path: Path, context: int | None) -> Opened:
     if "genai_config.json" in {file.name for file in path.iterdir()} and not list(path.glob("*.safetensors")):
         raise UnsupportedError(f"{path} is a model of ONNX Runtime GenAI; give the folder that it was made from")
     config = folder_architectures.read_config(described, context)
-    weights = folder_weights.read_weights(read_tensors(path), config, str(path))
+    tensors = read_tensors(path)
+    weights = folder_weights.read_weights(tensors, config, str(path))
     tokenizer = folder_tokenizer(path, described)
     _matching(config, tokenizer, str(path))
     generation = path / "generation_config.json"
     sampling = _sampling(read_json(generation)) if generation.is_file() else Sampling()
-    return Opened(config, weights, tokenizer, sampling, path.resolve().name)
+    return Opened(config, weights, tokenizer, sampling, path.resolve().name, files_of(tensors))
 
 
 def _matching(config: Config, tokenizer: Tokenizer, file: str) -> None:

@@ -92,11 +92,11 @@ class Pieces:
         self._bytes_of, self._hidden, self._leading = bytes_of, hidden, leading
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def feed(self, tokens: Sequence[int]) -> str:
+    def feed(self, ids: Sequence[int]) -> str:
         """The text that is certain once these tokens have come. Bytes that can be no UTF-8 are U+FFFD."""
-        return self._decoder.decode(b"".join(self._bytes(token) for token in tokens))
+        return self._decoder.decode(b"".join(self._bytes(token) for token in ids))
 
-    def finish(self) -> str:
+    def flush(self) -> str:
         """The rest: U+FFFD for a character whose last bytes never came."""
         return self._decoder.decode(b"", final=True)
 

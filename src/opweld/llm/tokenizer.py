@@ -51,7 +51,7 @@ class Tokenizer:
     def decode(self, tokens: Sequence[int], special: bool = False) -> str:
         """The text of tokens; special ones are left out unless `special`."""
         pieces = self.pieces(special=special)
-        return pieces.feed(tokens) + pieces.finish()
+        return pieces.feed(tokens) + pieces.flush()
 
     def pieces(self, after: Sequence[int] = (), special: bool = False) -> Pieces:
         """What tells the text of tokens as they come.
@@ -65,10 +65,10 @@ class Tokenizer:
         hidden = frozenset[int]() if special else self.special
         return Pieces(self._bytes_of, hidden, self._spelling.leading and begins)
 
-    def token_bytes(self, token: int) -> bytes:
-        """The bytes of a token's text, which may be a part of a character; of a special token, those of its name
-        (`special` says which are). Empty for ids that stand for nothing."""
-        return self._bytes_of[token] if 0 <= token < self.vocabulary else b""
+    def token_bytes(self, id: int) -> bytes:
+        """What a token adds to a text, which may be a part of a character. Nothing for special tokens, which are no
+        text, and for ids that stand for nothing."""
+        return self._bytes_of[id] if 0 <= id < self.vocabulary and id not in self.special else b""
 
     def id_of(self, token: str) -> int | None:
         """The id of a token as the vocabulary spells it; None where there is none."""

@@ -33,6 +33,7 @@ def test_a_file_or_a_folder_with_one(tmp_path: Path) -> None:
         assert opened.config.architecture == "llama"
         assert opened.tokenizer.vocabulary == 258
         assert opened.generation == Sampling()
+        assert opened.files == (path,)
 
 
 def whole_folder(path: Path, **generation: Any) -> Path:
@@ -46,6 +47,7 @@ def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
     opened = open_model(whole_folder(tmp_path / "tiny", eos_token_id=7))
     assert opened.name == "tiny"
     assert (opened.config.vocabulary, opened.config.architecture) == (330, "llama")
+    assert opened.files == (tmp_path / "tiny" / "model.safetensors",)
     assert {5, 7} <= opened.tokenizer.ends
     assert opened.generation == Sampling(temperature=0.0), "transformers takes the likeliest where nothing is said"
 
@@ -169,7 +171,7 @@ def test_smollm2_from_its_wheel() -> None:
     assert (query.shape, query.bits, query.block) == ((576, 576), 4, 32)
     prompt = tokenizer.chat([{"role": "user", "content": "What is the capital of France?"}])
     assert tokenizer.decode(prompt, special=True).endswith("capital of France?<|im_end|>\n<|im_start|>assistant\n")
-    assert {tokenizer.token_bytes(end) for end in tokenizer.ends} == {b"<|im_end|>", b"<|endoftext|>"}
+    assert tokenizer.ends == {tokenizer.id_of("<|im_end|>"), tokenizer.id_of("<|endoftext|>")}
     tokens = tokenizer.encode("The capital of France is")
     logits = Decoder(config, opened.weights).logits(tokens)
     assert tokenizer.decode([int(logits[-1].argmax())]) == " Paris"

@@ -89,7 +89,7 @@ def from_gguf(path: Path, write: Callable[[gguf.GGUFWriter], None]) -> Tokenizer
 def told(tokenizer: Tokenizer, tokens: list[int], **how: Any) -> str:
     """The text, token by token."""
     pieces = tokenizer.pieces(**how)
-    return "".join(pieces.feed([token]) for token in tokens) + pieces.finish()
+    return "".join(pieces.feed([token]) for token in tokens) + pieces.flush()
 
 
 @pytest.fixture(params=["folder", "gguf"])
@@ -107,7 +107,7 @@ def test_tokens_and_texts_are_those_of_transformers(tokenizer: Tokenizer, tmp_pa
     assert tokenizer.decode(tokens) == known.decode(tokens, skip_special_tokens=True)
     assert tokenizer.decode(tokens, special=True) == known.decode(tokens) == text
     assert told(tokenizer, tokens, special=True) == text
-    assert b"".join(tokenizer.token_bytes(token) for token in tokens).decode() == text
+    assert b"".join(map(tokenizer.token_bytes, tokens)).decode() == tokenizer.decode(tokens)
 
 
 def test_what_is_special(tokenizer: Tokenizer) -> None:
@@ -117,7 +117,8 @@ def test_what_is_special(tokenizer: Tokenizer) -> None:
     assert tokenizer.special == {names["<|start|>"], names["<|end|>"], names["<|im_end|>"]}
     assert tokenizer.decode(tokenizer.encode("<tool>the<|end|>")) == "<tool>the"
     assert tokenizer.vocabulary == max(tokenizer.inner.get_vocab().values()) + 1
-    assert tokenizer.token_bytes(names["<|end|>"]) == b"<|end|>"
+    assert tokenizer.token_bytes(names["<|end|>"]) == b""
+    assert tokenizer.token_bytes(names["<tool>"]) == b"<tool>"
     assert tokenizer.token_bytes(10**6) == b""
     assert tokenizer.decode([10**6, *tokenizer.encode("the")]) == "the", "ids of a padded vocabulary say nothing"
 
@@ -129,11 +130,11 @@ def test_pieces_are_whole_characters_and_never_taken_back(tokenizer: Tokenizer) 
         found += pieces.feed([token])
         assert text.startswith(found), "no half of a character"
     assert found == text
-    assert pieces.finish() == ""
+    assert pieces.flush() == ""
     cut = tokenizer.encode("a👩")[:-1]
     pieces = tokenizer.pieces()
     assert pieces.feed(cut) == "a"
-    assert pieces.finish() == "\N{REPLACEMENT CHARACTER}"
+    assert pieces.flush() == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_truncation_and_padding_of_a_file_are_not_for_prompts(tmp_path: Path) -> None:

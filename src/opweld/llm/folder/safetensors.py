@@ -10,7 +10,7 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -36,6 +36,7 @@ _LONGEST_HEADER = 100_000_000
 class FileTensor:
     """A tensor in a file. shape: its dimensions; read: what maps it."""
 
+    file: Path
     name: str
     shape: tuple[int, ...]
     read: Callable[[], NDArray[Any]]
@@ -74,6 +75,11 @@ def read_tensors(folder: Path) -> dict[str, FileTensor]:
     return tensors
 
 
+def files_of(tensors: Mapping[str, FileTensor]) -> tuple[Path, ...]:
+    """The files that tensors lie in, each once, in the order of their names."""
+    return tuple(sorted({tensor.file for tensor in tensors.values()}))
+
+
 def read_file(path: Path) -> dict[str, FileTensor]:
     """The tensors of one file."""
     try:
@@ -92,15 +98,15 @@ def read_file(path: Path) -> dict[str, FileTensor]:
     if not isinstance(header, dict):
         raise DamagedModelError(f"{path}: the header is no object; fetch it again")
     entries, data = Fields(cast("dict[str, object]", header), str(path)), mapped[8 + length :]
-    return {name: _tensor(entries.inner(name), name, data) for name in entries.values if name != "__metadata__"}
+    return {name: _tensor(entries.inner(name), path, name, data) for name in entries.values if name != "__metadata__"}
 
 
-def _tensor(entry: Fields, name: str, data: NDArray[np.uint8]) -> FileTensor:
+def _tensor(entry: Fields, path: Path, name: str, data: NDArray[np.uint8]) -> FileTensor:
     kind = entry.text("dtype")
     shape = tuple(_size(entry, one) for one in entry.sequence("shape"))
     offsets = [_size(entry, one) for one in entry.sequence("data_offsets")]
     if kind not in _DTYPES:
-        return FileTensor(name, shape, _unreadable(entry.file, kind))
+        return FileTensor(path, name, shape, _unreadable(entry.file, kind))
     dtype = np.dtype(_DTYPES[kind])
     if len(offsets) != 2 or offsets[1] - offsets[0] != math.prod(shape) * dtype.itemsize:
         raise ModelError(f"{entry.file}: data_offsets {offsets} are not those of {list(shape)} numbers of {kind}")
@@ -109,7 +115,7 @@ def _tensor(entry: Fields, name: str, data: NDArray[np.uint8]) -> FileTensor:
         raise DamagedModelError(
             f"{entry.file} is truncated: it should end at byte {last} of {len(data)}; fetch the file again"
         )
-    return FileTensor(name, shape, lambda: _array(data[first:last], dtype, shape))
+    return FileTensor(path, name, shape, lambda: _array(data[first:last], dtype, shape))
 
 
 def _array(raw: NDArray[np.uint8], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
