@@ -27,6 +27,10 @@ def complete(config: Config, stored: Mapping[str, Stored], file: str) -> Weights
     """The weights, once each is known to be of its shape and none is missing.
 
     Raises ModelError naming the file, the tensor, and what was expected."""
+    if config.heads % config.kv_heads:
+        raise ModelError(
+            f"{file}: {config.heads} heads of queries cannot share {config.kv_heads} heads of keys and values evenly"
+        )
     for name, found in stored.items():
         expected = _shape(config, name, stored)
         if found.shape != expected:

@@ -29,12 +29,10 @@ class Fields:
         return self.values.get(self.prefix + key)
 
     def integer(self, key: str, default: int | None = None, least: int = 1, most: int = MOST) -> int:
-        """An integer in [least, most]."""
-        found = self.get(key)
+        """An integer in [least, most]; the default too, which may be computed of other values."""
+        found = default if self.get(key) is None else self.get(key)
         if found is None:
-            if default is None:
-                raise ModelError(f"{self.file}: {self.prefix}{key} is missing")
-            return default
+            raise ModelError(f"{self.file}: {self.prefix}{key} is missing")
         if isinstance(found, bool) or not isinstance(found, int):
             raise ModelError(f"{self.file}: {self.prefix}{key} should be an integer, not {_shown(found)}")
         if not least <= found <= most:
@@ -85,11 +83,19 @@ class Fields:
 
     def numbers(self, key: str) -> list[float]:
         """A list of finite numbers."""
-        return [Fields({key: one}, self.file).number(key) for one in self.sequence(key)]
+        found = self.sequence(key)
+        for one in found:
+            if isinstance(one, bool) or not isinstance(one, int | float) or not abs(one) < 1e38:
+                raise ModelError(f"{self.file}: {self.prefix}{key} should be a list of numbers, not of {_shown(one)}")
+        return [float(one) for one in cast("list[float]", found)]
 
     def texts(self, key: str) -> list[str]:
         """A list of strings."""
-        return [Fields({key: one}, self.file).text(key) for one in self.sequence(key)]
+        found = self.sequence(key)
+        for one in found:
+            if not isinstance(one, str):
+                raise ModelError(f"{self.file}: {self.prefix}{key} should be a list of strings, not of {_shown(one)}")
+        return cast("list[str]", found)
 
     def sequence(self, key: str) -> Sequence[object]:
         """A list."""

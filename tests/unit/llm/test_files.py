@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,10 @@ import torch
 import transformers
 
 from benchmarks.zoo import fetch
-from opweld.errors import DamagedModelError, MissingModelError, ModelError, UnsupportedError
+from opweld.errors import DamagedModelError, MissingModelError, ModelError, OpweldError, UnsupportedError
 from opweld.llm import packages
 from opweld.llm.files import Opened, open_model
+from opweld.llm.gguf.header import read_header
 from opweld.llm.requests import Sampling
 from opweld.llm.weights import Blocked
 from tests.unit.llm.decoder import Decoder
@@ -134,6 +136,28 @@ def test_what_a_folder_lacks_is_told(tmp_path: Path) -> None:
     (path / "hidden").rename(path / "tokenizer.json")
     (path / "model.safetensors").rename(path / "pytorch_model.bin")
     refused(MissingModelError, r"no model\.safetensors.*save_pretrained")
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3", "phi3", "qwen2moe", "gpt2"])
+def test_damaged_headers_raise_no_other_errors(tmp_path: Path, architecture: str) -> None:
+    path = made(architecture).write(tmp_path / "a.gguf")
+    whole, choose = path.read_bytes(), random.Random(architecture)
+    start = min(tensor.start for tensor in read_header(path).tensors.values())
+    opened = 0
+    for _ in range(150):
+        damaged, at = bytearray(whole), choose.randrange(start)
+        put = choose.choice([bytes([choose.randrange(256)]), b"\xff" * 8, b"\0" * 8, b"\0\0\0\0\0\0\0\x10"])
+        damaged[at : at + len(put)] = put
+        path.write_bytes(damaged)
+        try:
+            found = open_model(path)
+            for read in found.weights.values():
+                read()
+            found.tokenizer.decode(found.tokenizer.encode("the tea"))
+            opened += 1
+        except OpweldError:
+            continue
+    assert 0 < opened < 150, "some bytes matter, some do not"
 
 
 def test_a_tokenizer_of_another_model_is_told(tmp_path: Path) -> None:

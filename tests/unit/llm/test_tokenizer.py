@@ -283,6 +283,11 @@ def test_what_is_wrong_with_a_tokenizer_is_told(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0"}')
     with pytest.raises(ModelError, match=r"tokenizer\.json cannot be read"):
         opened(tmp_path)
+    described = json.loads(byte_level().to_str())
+    described["model"]["continuing_subword_prefix"] = "x" * 100
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be read: range"):
+        opened(tmp_path)
 
     def refused(error: type[Exception], match: str, **changes: object) -> None:
         metadata: dict[str, object] = {

@@ -135,7 +135,7 @@ def _llama(fields: Fields, kind: str, family: Family, context: int | None) -> Co
 
 def _gpt2(fields: Fields) -> Config:
     layers = fields.integer("n_layer", most=MOST_LAYERS)
-    hidden, heads = fields.integer("n_embd"), fields.integer("n_head")
+    hidden, heads = fields.integer("n_embd"), fields.integer("n_head", most=fields.integer("n_embd"))
     scaled = fields.flag("scale_attn_weights", True)
     return Config(
         architecture="gpt2",

@@ -28,7 +28,9 @@ def read_tokenizer(folder: Path, config: Fields) -> Tokenizer:
     tokenizers = package("tokenizers")
     try:
         inner = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the package raises Exception itself
+    except BaseException as error:  # the package raises Exception itself, and where its Rust panics PanicException
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise ModelError(f"{path} cannot be read: {error}; fetch it again, or update tokenizers") from error
     settings = _optional(folder / "tokenizer_config.json")
     tokens = {key: content for key in _TOKENS if (content := _content(settings.get(key))) is not None}
