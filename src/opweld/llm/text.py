@@ -15,7 +15,7 @@ class Pieces(Protocol):
         """The characters that these tokens complete."""
         ...
 
-    def finish(self) -> str:
+    def flush(self) -> str:
         """What is left at the end: bytes that are no whole character, as replacement characters."""
         ...
 
@@ -72,7 +72,7 @@ class Text:
                 return told, "stop"
         if not ends and not last and self._left:
             return self._certain(), None
-        self._held += self._pieces.finish()
+        self._held += self._pieces.flush()
         if (told := self._stopped()) is not None:
             return told, "stop"
         told, self._held = self._held, ""

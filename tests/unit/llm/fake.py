@@ -99,7 +99,7 @@ class Joined:
     def feed(self, ids: Sequence[int]) -> str:
         return self._decoder.decode(b"".join(map(self._tokenizer.token_bytes, ids)))
 
-    def finish(self) -> str:
+    def flush(self) -> str:
         return self._decoder.decode(b"", final=True)
 
 

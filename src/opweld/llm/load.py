@@ -1,0 +1,103 @@
+"""From a file or folder to a model that runs: weights read, compiled, and a cache that fits into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opweld.build.artifact import WEIGHTS
+from opweld.compile import Model, compile
+from opweld.errors import OptionError, ShortageError
+from opweld.llm.compiled import CompiledRunner
+from opweld.llm.config import Config
+from opweld.llm.files import Opened, open_model
+from opweld.llm.memory import Memory, memory_for
+from opweld.llm.source import DecoderSource
+
+if TYPE_CHECKING:
+    from opweld.build.cache import Cache
+
+BLOCK = 32
+"""Tokens of a block of the cache."""
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A language model that runs.
+
+    Attributes:
+        opened: its files: name, configuration, tokenizer, defaults of sampling. runner: computes steps.
+        memory: what it takes.
+    """
+
+    opened: Opened
+    runner: CompiledRunner
+    memory: Memory
+
+    @property
+    def config(self) -> Config:
+        """What it computes."""
+        return self.opened.config
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    memory: int | None = None,
+    threads: int | None = None,
+    context: int | None = None,
+    progress: Progress | None = None,
+) -> Loaded:
+    """Loads a language model: a .gguf file, a folder of Hugging Face.
+
+    Args:
+        memory: bytes for weights and cache; where None, a cache of four whole contexts, if half of the memory that is
+            free has room for it.
+        threads: at most so many a step; all processors where None.
+        context: the most tokens of a sequence; what the model was made for where None.
+
+    Raises ModelError and UnsupportedError as `open_model`, OptionError for a context that the model was not made for,
+    ShortageError where the memory has no room for one sequence.
+    """
+    opened = open_model(Path(path), context)
+    config = opened.config
+    longest = config.context if context is None else context
+    if not 1 <= longest <= config.context:
+        raise OptionError(f"context is {longest}, expected 1 to {config.context}, which the model was made for")
+    model = compiled(opened, threads=threads, progress=progress)
+    weights = (model.session.folder / WEIGHTS).stat().st_size
+    found = memory_for(config, weights, BLOCK, longest, memory)
+    if found.blocks < 1:
+        raise ShortageError(
+            f"{opened.name} takes {found.weights} bytes, and {found.block} for each {BLOCK} tokens of its cache: "
+            f"there is no room for them; give it more memory, or take a smaller model"
+        )
+    runner = CompiledRunner(model, config, BLOCK, found.blocks, min(longest, found.blocks * BLOCK))
+    return Loaded(opened, runner, found)
+
+
+def compiled(opened: Opened, *, threads: int | None = None, progress: Progress | None = None) -> Model:
+    """The compiled graph of a model, from the cache where it is there."""
+    from opweld.llm.graph import STATES
+
+    def identity(cache: Cache) -> str:
+        found = hashlib.sha256(opened.config.identity())
+        for file in opened.files:
+            found.update(cache.file_digest(file).encode())
+        return found.hexdigest()
+
+    source = DecoderSource(opened.config, opened.weights, BLOCK, identity)
+    return compile(source, progress=progress, states=STATES, dim_hints=HINTS, threads=threads or 0)
+
+
+HINTS = {"T": 1, "W": 8, "E": 64, "P": 1, "L": 1, "blocks": 256}
+"""Sizes that steps are compiled for: one sequence that decodes waits for its weights, all others compute more for each
+byte of them."""
+
+__all__ = ["BLOCK", "Loaded", "compiled", "load"]
