@@ -61,7 +61,7 @@ class Engine:
         self.settings = settings or Settings()
         self.runner, self._tokenizer = runner, tokenizer
         self._vocabulary = min(runner.vocabulary, tokenizer.vocabulary)  # rows that pad an embedding are no tokens
-        self._grammars = Grammars(tokenizer)
+        self._grammars = Grammars(tokenizer, self._vocabulary)
         self.blocks = BlockManager(runner.blocks, runner.block_size)
         self.scheduler = Scheduler(self.blocks, self.settings)
         self.drafter: Drafter = Lookup() if draft is None else DraftModel(draft, self._vocabulary, self.settings.budget)
@@ -105,7 +105,7 @@ class Engine:
         prompt, limit = request.prompt, request.sampling.limit
         if not prompt:
             raise InputError("the prompt is empty, expected at least one token")
-        for token in prompt:
+        for token in (min(prompt), max(prompt)):
             if not 0 <= token < self.runner.vocabulary:
                 raise InputError(f"the prompt has token {token}, of a vocabulary of {self.runner.vocabulary}")
         pool = self.runner.blocks * self.runner.block_size

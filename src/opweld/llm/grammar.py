@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 KEPT = 64
 """Grammars whose compiled form is kept."""
 
+WHITE_SPACE = r"\n? {0,24}"
+"""White space between JSON's tokens, unless a schema says otherwise: as it is written. Where any is allowed, models are
+known to write nothing else."""
+
+OBJECT = '{"type": "object"}'
+"""What "json" means, as OpenAI's JSON mode does: programs ask for the fields of what they get."""
+
 SPECIAL = b"\xff"
 """What begins no text: llguidance takes tokens that begin with it for no part of an answer's text."""
 
@@ -57,9 +64,9 @@ class Matcher:
 class Grammars:
     """The grammars of a tokenizer. It may be used by several threads."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._vocabulary = tokenizer.vocabulary
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
+        """vocabulary: the tokens that the model chooses from, the first of the tokenizer's."""
+        self._tokenizer, self._vocabulary = tokenizer, vocabulary
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
         self._words: LLTokenizer | None = None
         self._lock = threading.Lock()
@@ -79,15 +86,17 @@ class Grammars:
         except ImportError as error:
             raise OptionError("grammars need the package llguidance: pip install 'opweld[llm]'") from error
         written = {
-            "json_schema": lambda: LLMatcher.grammar_from_json_schema(grammar.text),
-            "json": lambda: LLMatcher.grammar_from_json_schema({"type": "object"}),  # as OpenAI's JSON mode: an object
+            "json_schema": lambda: LLMatcher.grammar_from_json_schema(
+                grammar.text, {"whitespace_pattern": WHITE_SPACE}
+            ),
+            "json": lambda: LLMatcher.grammar_from_json_schema(OBJECT, {"whitespace_pattern": WHITE_SPACE}),
             "regex": lambda: LLMatcher.grammar_from_regex(grammar.text),
             "lark": lambda: LLMatcher.grammar_from_lark(grammar.text),
         }
         if grammar.kind not in written:
             raise OptionError(f"a grammar is of kind {grammar.kind!r}, expected {', '.join(written)}")
         if self._words is None:
-            words = Words(self._tokenizer)
+            words = Words(self._tokenizer, self._vocabulary)
             # A wrapper in all but its class, which calls a tokenizer of its own kind.
             self._words = LLTokenizer(cast("TokenizerWrapper", words), self._vocabulary, words.ends)
         try:
@@ -106,18 +115,19 @@ class Words:
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.ends = sorted(tokenizer.ends)
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
+        self.ends = sorted(id for id in tokenizer.ends if id < vocabulary)
         if not self.ends:
             raise OptionError("the tokenizer has no token that ends an answer, which grammars need")
         self.eos_token_id = self.ends[0]
-        self.special_token_ids = sorted({*tokenizer.special, *self.ends})
-        self.tokens = [tokenizer.token_bytes(id) for id in range(tokenizer.vocabulary)]
-        for id in self.special_token_ids:
+        special = {id for id in {*tokenizer.special, *self.ends} if id < vocabulary}
+        self.special_token_ids = sorted(special)
+        self.tokens = [tokenizer.token_bytes(id) for id in range(vocabulary)]
+        for id in special:
             self.tokens[id] = SPECIAL + b"<%d>" % id
         self._ids: dict[bytes, int] = {}
         for id, word in enumerate(self.tokens):
-            if word and id not in self.special_token_ids:
+            if word and id not in special:
                 self._ids.setdefault(word, id)
         self._longest = max(map(len, self._ids))
 

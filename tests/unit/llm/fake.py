@@ -110,7 +110,7 @@ class Words:
         self.words = [b"<end>", *words]
         self.vocabulary = len(self.words)
         self.ends: tuple[int, ...] = (END,)
-        self.special = (END,)
+        self.special: tuple[int, ...] = (END,)
 
     def token_bytes(self, id: int) -> bytes:
         return self.words[id]

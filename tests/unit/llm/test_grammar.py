@@ -40,7 +40,7 @@ def said(grammar: Grammar, start: int = 0, lookup: int = 0, **sampling: object) 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_json_by_a_schema(seed: int) -> None:
-    text, finish = said(Grammar("json_schema", json.dumps(SCHEMA)), seed, temperature=1.0, seed=seed, bias=SPACES)
+    text, finish = said(Grammar("json_schema", json.dumps(SCHEMA)), seed, temperature=1.0, seed=seed)
     assert finish == "stop"
     value = json.loads(text)
     assert set(value) == {"name", "age"}
@@ -48,12 +48,31 @@ def test_json_by_a_schema(seed: int) -> None:
     assert 0 <= value["age"] <= 99
 
 
-# Random models like white space, which grammars of JSON allow anywhere.
-SPACES = {1 + code: -100.0 for code in b" \t\r\n"}
+def test_a_model_that_likes_white_space_ends_its_json() -> None:
+    """Small models do."""
+    text, finish = said(Grammar("json_schema", json.dumps(SCHEMA)), bias={1 + code: 50.0 for code in b" \t\r\n"})
+    assert finish == "stop"
+    assert set(json.loads(text)) == {"name", "age"}
+    for pretty in (json.dumps({"name": "Ann", "age": 7}, indent=4), '{"name":"Bob","age":8}'):
+        matcher = Grammars(WORDS, WORDS.vocabulary).matcher(Grammar("json_schema", json.dumps(SCHEMA)))
+        for byte in pretty.encode():
+            matcher.accept(byte + 1)
+        assert matcher.ended
+
+
+def test_a_model_of_fewer_tokens_than_its_tokenizer() -> None:
+    engine = Engine(FakeRunner(vocabulary=258), WORDS)  # no words, but for the first
+    engine.add(request("a", [1], grammar=Grammar("regex", "(true){2}name")))
+    tokens: list[int] = []
+    while engine.unfinished:
+        for _, delta in engine.step():
+            assert isinstance(delta, Delta), delta
+            tokens += [chosen.token for chosen in delta.chosen]
+    assert tokens == [257, 257, *(byte + 1 for byte in b"name")]
 
 
 def test_any_json_is_an_object() -> None:
-    text, finish = said(Grammar("json"), bias={**SPACES, ord("}") + 1: 50.0})
+    text, finish = said(Grammar("json"), bias={ord("}") + 1: 50.0})
     assert isinstance(json.loads(text), dict)
     assert finish == "stop"
 
@@ -72,7 +91,7 @@ def test_a_grammar_in_larks_form() -> None:
 
 
 def test_an_end_is_allowed_where_the_answer_is_whole_and_only_there() -> None:
-    matcher = Grammars(WORDS).matcher(Grammar("regex", "a+"))
+    matcher = Grammars(WORDS, WORDS.vocabulary).matcher(Grammar("regex", "a+"))
     assert list(matcher.allowed().nonzero()[0]) == [ord("a") + 1]
     matcher.accept(ord("a") + 1)
     assert list(matcher.allowed().nonzero()[0]) == [END, ord("a") + 1]
@@ -82,7 +101,7 @@ def test_an_end_is_allowed_where_the_answer_is_whole_and_only_there() -> None:
 
 
 def test_a_forced_text_is_written_in_the_longest_words() -> None:
-    matcher = Grammars(WORDS).matcher(Grammar("regex", "name age"))
+    matcher = Grammars(WORDS, WORDS.vocabulary).matcher(Grammar("regex", "name age"))
     for word in (b"name", b" age"):
         assert [WORDS.words[token] for token in matcher.allowed().nonzero()[0]] == [word]
         matcher.accept(WORDS.words.index(word))
@@ -90,7 +109,7 @@ def test_a_forced_text_is_written_in_the_longest_words() -> None:
 
 
 def test_matchers_of_one_grammar_do_not_know_each_other() -> None:
-    grammars = Grammars(WORDS)
+    grammars = Grammars(WORDS, WORDS.vocabulary)
     one, other = (grammars.matcher(Grammar("regex", "xy")) for _ in range(2))
     one.accept(ord("x") + 1)
     assert list(one.allowed().nonzero()[0]) == [ord("y") + 1]
@@ -102,7 +121,7 @@ def test_matchers_of_one_grammar_do_not_know_each_other() -> None:
     [
         (Grammar("json_schema", '{"type": "nope"}'), "nope"),
         (Grammar("json_schema", '{"type": '), "line 1"),
-        (Grammar("json_schema", "[1]"), "schema must be an object"),
+        (Grammar("json_schema", "[1]"), "object schema"),
         (Grammar("regex", "(a"), "invalid regex"),
         (Grammar("lark", "start: ["), "Expected token"),
         (Grammar("yaml"), "expected json_schema, json, regex, lark"),  # pyright: ignore[reportArgumentType]
@@ -116,14 +135,21 @@ def test_an_invalid_grammar_is_refused_when_it_comes(grammar: Grammar, says: str
     assert engine.unfinished == 0
 
 
+def test_a_special_token_is_no_text() -> None:
+    words = every_byte(b"<tool>")
+    words.special = (END, 257)
+    matcher = Grammars(words, words.vocabulary).matcher(Grammar("regex", "<[a-z]+>"))
+    assert list(matcher.allowed().nonzero()[0]) == [ord("<") + 1]
+
+
 def test_a_token_that_the_grammar_does_not_allow_is_an_error() -> None:
-    matcher = Grammars(WORDS).matcher(Grammar("regex", "a+"))
+    matcher = Grammars(WORDS, WORDS.vocabulary).matcher(Grammar("regex", "a+"))
     with pytest.raises(RunError, match="grammar cannot go on"):
         matcher.accept(ord("b") + 1)
 
 
 def test_a_text_that_the_tokens_cannot_write_is_an_error() -> None:
-    matcher = Grammars(Words([b"a", b"b"])).matcher(Grammar("regex", "ac"))
+    matcher = Grammars(Words([b"a", b"b"]), 3).matcher(Grammar("regex", "ac"))
     matcher.accept(1)
     with pytest.raises(RunError, match="the grammar cannot go on: NoExtension"):
         matcher.allowed()
@@ -133,7 +159,7 @@ def test_a_tokenizer_without_an_end_is_refused() -> None:
     endless = Words([b"a"])
     endless.ends = ()
     with pytest.raises(OptionError, match="no token that ends an answer"):
-        Grammars(endless).matcher(Grammar("regex", "a"))
+        Grammars(endless, 2).matcher(Grammar("regex", "a"))
 
 
 def test_llguidance_is_loaded_with_the_first_grammar() -> None:
