@@ -94,10 +94,11 @@ def _open_folder(path: Path, context: int | None) -> Opened:
 
 
 def _matching(config: Config, tokenizer: Tokenizer, file: str) -> None:
-    """A vocabulary may be padded; no token may lie beyond it."""
-    if tokenizer.vocabulary > config.vocabulary:
+    """An embedding may be padded, and lack rows of tokens that were added to the vocabulary (Gemma 3 without pictures
+    has the token of one); no other token may lie beyond it."""
+    if tokenizer.words > config.vocabulary:
         raise ModelError(
-            f"{file}: the tokenizer has {tokenizer.vocabulary} tokens, the embedding {config.vocabulary} rows; the "
+            f"{file}: the tokenizer has {tokenizer.words} tokens, the embedding {config.vocabulary} rows; the "
             "files are not of one model"
         )
 

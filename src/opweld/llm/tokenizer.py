@@ -24,7 +24,7 @@ class Tokenizer:
         inner: the tokenizers.Tokenizer.
         ends: tokens that end an answer. bos: the one that begins a text; None where there is none.
         special: tokens that are no text: they are left out of what is decoded.
-        vocabulary: 1 + the largest id.
+        vocabulary: 1 + the largest id. words: the same, without the tokens that were added to the vocabulary.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Tokenizer:
         self.special = frozenset(id for id, token in added.items() if token.special) | (marks & self._added.keys())
         self._ids: dict[str, int] = inner.get_vocab(with_added_tokens=True)
         self.vocabulary = 1 + max(self._ids.values(), default=-1)
+        self.words = 1 + max((id for id in self._ids.values() if id not in self._added), default=-1)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """The tokens of a text. Special tokens that are written in it are those tokens.

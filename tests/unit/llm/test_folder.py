@@ -209,6 +209,42 @@ def test_factors_of_longrope_are_chosen_by_the_context() -> None:
         assert config.context == most
 
 
+def test_gemma_3_with_pictures_is_read_for_its_text(tmp_path: Path) -> None:
+    """Its config.json says little more than what differs from the defaults, and the rest in the old words."""
+    text = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 7, "vocab_size": 120, "head_dim": 8}
+    text |= {"sliding_window": 9, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision |= {"image_size": 28, "patch_size": 14}
+    written = {"text_config": text, "vision_config": vision, "mm_tokens_per_image": 4, "image_token_index": 119}
+    known = transformers.Gemma3Config(**json.loads(json.dumps(written)))
+    torch.manual_seed(1)
+    model = transformers.Gemma3ForConditionalGeneration(known).eval()
+    model.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(written | {"model_type": "gemma3"}))
+    config, weights = opened(tmp_path)
+    assert (config.heads, config.kv_heads, config.context, config.tied) == (8, 4, 131072, True)
+    tokens = np.random.default_rng(2).integers(0, 110, 40).tolist()
+    with torch.no_grad():
+        expected = model.double()(torch.tensor([tokens])).logits[0].numpy()
+    np.testing.assert_allclose(Decoder(config, weights).logits(tokens), expected, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_keys_that_are_missing_have_the_defaults_of_transformers(kind: str) -> None:
+    """Of those that are read here, all but sizes."""
+    known = json.loads(transformers.AutoConfig.for_model(kind).to_json_string(use_diff=False))
+    for key, value in FAMILIES[kind].defaults.items():
+        if key == "rope_theta":
+            parameters = known["rope_parameters"]
+            assert parameters.get("full_attention", parameters)["rope_theta"] == value
+        elif key == "hidden_act" and kind.startswith("gemma"):
+            continue
+        elif key == "sliding_window" and kind.startswith("qwen"):
+            assert not known["sliding_window"], "transformers forgets it where use_sliding_window is false"
+        elif key in known:
+            assert known[key] == value, key
+
+
 def test_half_floats_stay_what_they_are(tmp_path: Path) -> None:
     model, folder = saved("llama", tmp_path, torch.bfloat16)
     _, weights = opened(folder)

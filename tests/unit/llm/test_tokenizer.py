@@ -13,7 +13,7 @@ import gguf
 import pytest
 import tokenizers
 import transformers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from opweld.errors import MissingModelError, ModelError, UnsupportedError
 from opweld.llm.fields import Fields
@@ -171,6 +171,24 @@ def test_a_text_begins_with_bos_where_the_file_says_so(tmp_path: Path) -> None:
         found = from_gguf(tmp_path / "a.gguf", write)
         assert (found.encode("the")[0] == found.bos) == begins
         assert found.encode("the", special=False)[0] != found.bos
+
+
+@pytest.mark.parametrize("said", [None, False, True])
+@pytest.mark.parametrize("begins", [False, True])
+def test_whether_a_text_begins_with_bos_is_what_transformers_makes_of_it(
+    tmp_path: Path, begins: bool, said: bool | None
+) -> None:
+    """tokenizer.json says it; add_bos_token beside it changes nothing."""
+    inner = byte_level()
+    single, special = (["<|start|>", "$A"], [("<|start|>", 0)]) if begins else (["$A"], [])
+    inner.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
+    folder(tmp_path, inner)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    if said is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"add_bos_token": said}))
+    known = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert opened(tmp_path).encode("the tea") == known.encode("the tea")
+    assert (opened(tmp_path).encode("the tea")[0] == 0) == begins
 
 
 SPLITS = {

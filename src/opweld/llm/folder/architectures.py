@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opweld.errors import ModelError, UnsupportedError
@@ -23,42 +24,61 @@ _ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Family:
-    """What transformers knows of a type of model, its defaults where a config.json does not say.
+    """What transformers knows of a type of model.
 
     Attributes:
+        defaults: of keys that a config.json lacks. A key that it has as null is null.
         gemma: norms add 1 to their weights, embeddings are scaled, scores by query_pre_attn_scalar.
         every: each `every`-th layer sees all keys, the others a window; 0: `sliding_window` is of all layers.
-        optional_window: the window counts only if use_sliding_window says so.
-        experts, chosen: keys of the number of experts, and of those that compute a token.
+        windowed: there may be a window. optional_window: it counts only if use_sliding_window says so.
+        experts: the key of the number of experts; empty where there are none.
         normalized: whether weights of chosen experts are divided by their sum; None: norm_topk_prob says so.
-        head_size: where it is not hidden / heads.
     """
 
+    defaults: Mapping[str, object]
     gemma: bool = False
     every: int = 0
+    windowed: bool = True
     optional_window: bool = False
     experts: str = ""
-    chosen: str = "num_experts_per_tok"
     normalized: bool | None = None
-    head_size: int = 0
-    theta: float = 10000.0
-    epsilon: float = 1e-6
-    tied: bool = False
-    windowed: bool = True
 
+
+_COMMON: dict[str, object] = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu"}
+_QWEN = _COMMON | {"max_position_embeddings": 32768, "sliding_window": 4096, "max_window_layers": 28}
+_GEMMA = _COMMON | {
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "tie_word_embeddings": True,
+}
+_GEMMA2 = _GEMMA | {"max_position_embeddings": 8192, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+# The text of Gemma 3 with pictures: its config.json has little more than the sizes that differ from these.
+_GEMMA3 = _GEMMA | {
+    "vocab_size": 262208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "max_position_embeddings": 131072,
+    "rope_theta": 1e6,
+}
+_MIXTRAL = _COMMON | {"rms_norm_eps": 1e-5, "rope_theta": 1e6}
 
 FAMILIES = {
-    "llama": Family(windowed=False),
-    "mistral": Family(),
-    "mixtral": Family(experts="num_local_experts", normalized=True, epsilon=1e-5, theta=1e6),
-    "qwen2": Family(optional_window=True),
-    "qwen2_moe": Family(optional_window=True, experts="num_experts"),
-    "qwen3": Family(optional_window=True, head_size=128),
-    "qwen3_moe": Family(optional_window=True, experts="num_experts"),
-    "gemma2": Family(gemma=True, every=2, head_size=256, tied=True),
-    "gemma3_text": Family(gemma=True, every=6, head_size=256, theta=1e6, tied=True),
-    "phi3": Family(epsilon=1e-5),
-    "gpt2": Family(tied=True, epsilon=1e-5),
+    "llama": Family(_COMMON | {"max_position_embeddings": 2048}, windowed=False),
+    "mistral": Family(_COMMON | {"sliding_window": 4096}),
+    "mixtral": Family(_MIXTRAL, experts="num_local_experts", normalized=True),
+    "qwen2": Family(_QWEN, optional_window=True),
+    "qwen2_moe": Family(_QWEN, optional_window=True, experts="num_experts"),
+    "qwen3": Family(_QWEN | {"head_dim": 128}, optional_window=True),
+    "qwen3_moe": Family(_QWEN, optional_window=True, experts="num_experts"),
+    "gemma2": Family(_GEMMA2, gemma=True, every=2),
+    "gemma3_text": Family(_GEMMA3, gemma=True, every=6),
+    "phi3": Family(_COMMON | {"rms_norm_eps": 1e-5}),
+    "gpt2": Family({"tie_word_embeddings": True, "activation_function": "gelu_new"}, windowed=False),
 }
 """By `model_type`."""
 
@@ -85,8 +105,10 @@ def read_config(fields: Fields, context: int | None = None) -> Config:
         raise UnsupportedError(
             f"{fields.file}: the model_type {kind!r}{mla} is not supported; opweld reads {', '.join(FAMILIES)}"
         )
+    family = FAMILIES[kind]
+    fields = Fields({**family.defaults, **fields.values}, fields.file)
     _refuse(fields)
-    return _gpt2(fields) if kind == "gpt2" else _llama(fields, kind, FAMILIES[kind], context)
+    return _gpt2(fields) if kind == "gpt2" else _llama(fields, kind, family, context)
 
 
 def _refuse(fields: Fields) -> None:
@@ -104,11 +126,10 @@ def _refuse(fields: Fields) -> None:
 def _llama(fields: Fields, kind: str, family: Family, context: int | None) -> Config:
     layers = fields.integer("num_hidden_layers", most=MOST_LAYERS)
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
-    size = fields.integer("head_dim", family.head_size or hidden // heads)
+    size = fields.integer("head_dim", hidden // heads)
     windows = _windows(fields, family, kind, layers)
     longest = fields.integer("max_position_embeddings")
-    whole, local, short = _ropes(fields, family, size, longest, context)
-    default = 256.0 if family.gemma else float(size)
+    whole, local, short = _ropes(fields, size, longest, context)
     return Config(
         architecture=kind,
         vocabulary=fields.integer("vocab_size"),
@@ -119,14 +140,14 @@ def _llama(fields: Fields, kind: str, family: Family, context: int | None) -> Co
         head_size=size,
         inner=fields.integer("intermediate_size"),
         context=short or longest,
-        epsilon=fields.positive("rms_norm_eps", family.epsilon),
+        epsilon=fields.positive("rms_norm_eps"),
         ropes=tuple(whole if window is None or kind != "gemma3_text" else local for window in windows),
         windows=windows,
-        scale=1 / math.sqrt(fields.positive("query_pre_attn_scalar", default) if family.gemma else size),
+        scale=1 / math.sqrt(fields.positive("query_pre_attn_scalar") if family.gemma else size),
         norm_offset=1.0 if family.gemma else 0.0,
-        activation=_activation(fields, "gelu_pytorch_tanh" if family.gemma else "silu"),
+        activation=_activation(fields, "hidden_activation" if family.gemma else "hidden_act"),
         embedding_scale=math.sqrt(hidden) if family.gemma else 1.0,
-        tied=fields.flag("tie_word_embeddings", family.tied),
+        tied=fields.flag("tie_word_embeddings"),
         score_cap=fields.cap("attn_logit_softcapping") if family.gemma else None,
         logit_cap=fields.cap("final_logit_softcapping") if family.gemma else None,
         experts=_experts(fields, family),
@@ -152,20 +173,17 @@ def _gpt2(fields: Fields) -> Config:
         windows=(None,) * layers,
         scale=1 / math.sqrt(hidden // heads) if scaled else 1.0,
         norm="layer",
-        activation=_activation(fields, "gelu_new", "activation_function"),
+        activation=_activation(fields, "activation_function"),
         gated=False,
-        tied=fields.flag("tie_word_embeddings", True),
+        tied=fields.flag("tie_word_embeddings"),
     )
 
 
-def _activation(fields: Fields, default: str, key: str = "") -> str:
-    for one in (key,) if key else ("hidden_activation", "hidden_act"):
-        if one in fields:
-            name = fields.text(one)
-            if name not in _ACTIVATIONS:
-                raise UnsupportedError(f"{fields.file}: {one} is {name}; opweld knows {', '.join(_ACTIVATIONS)}")
-            return _ACTIVATIONS[name]
-    return _ACTIVATIONS[default]
+def _activation(fields: Fields, key: str) -> str:
+    name = fields.text(key)
+    if name not in _ACTIVATIONS:
+        raise UnsupportedError(f"{fields.file}: {key} is {name}; opweld knows {', '.join(_ACTIVATIONS)}")
+    return _ACTIVATIONS[name]
 
 
 def _experts(fields: Fields, family: Family) -> Experts | None:
@@ -175,7 +193,7 @@ def _experts(fields: Fields, family: Family) -> Experts | None:
     count = fields.integer(key, most=MOST_LAYERS)
     inner = fields.integer("moe_intermediate_size", fields.integer("intermediate_size"))
     normalized = fields.flag("norm_topk_prob") if family.normalized is None else family.normalized
-    return Experts(count, fields.integer(family.chosen, most=count), inner, normalized)
+    return Experts(count, fields.integer("num_experts_per_tok", most=count), inner, normalized)
 
 
 def _windows(fields: Fields, family: Family, kind: str, layers: int) -> tuple[int | None, ...]:
@@ -197,17 +215,15 @@ def _windows(fields: Fields, family: Family, kind: str, layers: int) -> tuple[in
         every = fields.integer("sliding_window_pattern", family.every)
         return tuple(window if (n + 1) % every else None for n in range(layers))
     if kind in ("qwen2", "qwen3"):
-        first = fields.integer("max_window_layers", 28, least=0)
+        first = fields.integer("max_window_layers", least=0)
         return tuple(window if n >= first else None for n in range(layers))
     if kind == "qwen2_moe":
-        last = fields.integer("max_window_layers", 28, least=0)
+        last = fields.integer("max_window_layers", least=0)
         return tuple(window if n < last and (n + 1) % 2 else None for n in range(layers))
     return (window,) * layers
 
 
-def _ropes(
-    fields: Fields, family: Family, size: int, longest: int, context: int | None
-) -> tuple[Rope, Rope, int | None]:
+def _ropes(fields: Fields, size: int, longest: int, context: int | None) -> tuple[Rope, Rope, int | None]:
     """Rotary embeddings of layers that see all keys, and of those that see a window (of Gemma 3), and the context of
     LongRoPE's short factors, where these are taken.
 
@@ -218,15 +234,13 @@ def _ropes(
     else:
         whole = given if given.values else fields.inner("rope_scaling")
         local = Fields({"rope_theta": fields.get("rope_local_base_freq")}, fields.file)
-    plain, short = _rope(whole, fields, family.theta, size, longest, context)
-    turned, _ = _rope(local, Fields({}, fields.file), 10000.0, size, longest, context)
+    plain, short = _rope(whole, fields, size, longest, context)
+    turned, _ = _rope(local, Fields({"rope_theta": 10000.0}, fields.file), size, longest, context)
     return plain, turned, short
 
 
-def _rope(
-    given: Fields, fields: Fields, theta: float, size: int, longest: int, context: int | None
-) -> tuple[Rope, int | None]:
-    theta = given.positive("rope_theta", fields.positive("rope_theta", theta))
+def _rope(given: Fields, fields: Fields, size: int, longest: int, context: int | None) -> tuple[Rope, int | None]:
+    theta = given.positive("rope_theta", fields.number("rope_theta", 10000.0))
     part = given.positive("partial_rotary_factor", fields.positive("partial_rotary_factor", 1.0))
     rotated = int(size * part)
     if rotated < 2 or rotated % 2 or rotated > size:
