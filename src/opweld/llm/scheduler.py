@@ -64,14 +64,12 @@ class Scheduler:
 
     def schedule(self) -> list[Work]:
         """The next step; its blocks are allocated. Empty only if there are no requests."""
-        before = self.preemptions
         work = self._decoding_rows()
         left = self.settings.budget - len(work)
         for sequence in self.running:
             if left and sequence.pending > 1:
                 left -= self._chunk(sequence, left, work)
-        # Whoever was put back a moment ago would be the first to be put back again.
-        while left and self.preemptions == before and self._admit():
+        while left and self._admit():
             left -= self._chunk(self.running[-1], left, work)
         self._grant_drafts(work, left)
         return work

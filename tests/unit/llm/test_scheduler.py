@@ -73,6 +73,19 @@ def test_nobody_overtakes_the_first_one_that_waits() -> None:
     assert step(schedule) == {"b": 16, "c": 1}
 
 
+def test_who_would_leave_no_block_for_the_running_rows_waits() -> None:
+    """It would be put back at once."""
+    schedule = scheduler(blocks=6)
+    first, second = sequence("a", 12), sequence("b", 12)
+    schedule.add(first)
+    schedule.add(second)
+    assert step(schedule) == {"a": 12}
+    assert step(schedule) == {"a": 1}
+    assert schedule.preemptions == 0
+    schedule.remove(first)
+    assert step(schedule) == {"b": 12}
+
+
 def test_the_youngest_is_put_back_where_blocks_run_out_and_found_again_in_the_cache() -> None:
     schedule = scheduler(blocks=4)
     old, young = sequence("a", 4), sequence("b", 4)
