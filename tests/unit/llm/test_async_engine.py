@@ -119,6 +119,26 @@ def test_a_cancelled_task_aborts_its_request() -> None:
     run(main())
 
 
+def test_a_caller_who_leaves_late_does_not_end_the_next_of_its_id() -> None:
+    async def main() -> None:
+        runner = FakeRunner()
+        gate = Gate(runner)
+        engine = AsyncEngine(Engine(runner, LETTERS))
+        gate.open.release()
+        first = engine.generate(request("a", [1], limit=1))
+        assert (await anext(first)).finish is not None  # it has ended, and nobody has closed it
+        await gate.arrival()
+        one = request("a", [2, 3], limit=4, to_the_limit=True)
+        second = asyncio.create_task(answer(engine, one))
+        await gate.arrival()
+        await first.aclose()
+        gate.open.release(99)
+        assert tokens(await second) == alone(one, LETTERS)[0]
+        await engine.close()
+
+    run(main())
+
+
 def test_a_full_queue_refuses_until_there_is_room() -> None:
     async def main() -> None:
         runner = FakeRunner()
