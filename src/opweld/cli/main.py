@@ -12,8 +12,10 @@ from opweld.cli.analyze import analyze
 from opweld.cli.bench import bench
 from opweld.cli.bisect import bisect
 from opweld.cli.cache import app as cache
+from opweld.cli.chat import chat
 from opweld.cli.compile import compile_command
 from opweld.cli.explain import explain
+from opweld.cli.generate import generate
 from opweld.cli.kernels import app as kernels
 from opweld.cli.lock import lock
 from opweld.cli.machine import machine
@@ -24,6 +26,7 @@ from opweld.cli.quantize import quantize
 from opweld.cli.quiet import with_quiet
 from opweld.cli.report import report
 from opweld.cli.run import run
+from opweld.cli.serve import serve
 from opweld.cli.show import printing
 from opweld.cli.verify import verify
 from opweld.errors import OptionError, OpweldError, RunError
@@ -52,6 +55,9 @@ app.command("report")(with_quiet(report))
 app.command("lock")(with_quiet(lock))
 app.command("optimize")(with_quiet(optimize))
 app.command("quantize")(with_quiet(quantize))
+app.command("generate")(with_quiet(generate))
+app.command("chat")(with_quiet(chat))
+app.command("serve")(with_quiet(serve))
 app.command("machine")(with_quiet(machine))
 app.command("operators")(operators)
 app.add_typer(kernels, name="kernels")
@@ -85,6 +91,9 @@ def opweld_command(
     opweld lock model.onnx -o model.lock        which nodes are one kernel?
     opweld optimize model.onnx -o smaller.onnx  a smaller file for any runtime
     opweld quantize model.onnx -o int8.onnx     fewer bits: what does that cost?
+    opweld generate model.gguf "Once upon"      a language model continues a text
+    opweld chat model.gguf                      talk with one
+    opweld serve model.gguf                     OpenAI's HTTP API
     opweld machine                              what can this machine do at most?
     opweld operators                            which operators compile
     opweld kernels report                       what do kernels for GPUs need?

@@ -19,12 +19,14 @@ from opweld.serve.guard import Guard
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
+from opweld.serve.models import Models
 from opweld.serve.refusal import Refusal, internal, refusal_of
 from opweld.serve.visits import Visits
 
 
 def application(
     interfaces: Sequence[Interface],
+    models: Models,
     *,
     limits: Limits,
     keys: Keys,
@@ -42,7 +44,7 @@ def application(
     app = FastAPI(title="opweld", version=opweld.__version__, docs_url=None, redoc_url=None)
     for interface in interfaces:
         app.include_router(interface.router)
-    app.include_router(_health(visits, metrics))
+    app.include_router(_health(models, visits, metrics))
 
     def interface_of(request: Request) -> Interface:
         return next((one for one in interfaces if one.covers(request.url.path)), interfaces[0])
@@ -78,20 +80,22 @@ def application(
     return CORSMiddleware(guarded, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
 
 
-def _health(visits: Visits, metrics: Metrics) -> APIRouter:
+def _health(models: Models, visits: Visits, metrics: Metrics) -> APIRouter:
     router = APIRouter()
 
     @router.get("/health/live")
     async def live() -> Response:
-        """Whether the process answers at all."""
+        """Whether the process can answer at all: not when an engine has failed, which a new process alone mends."""
+        if visits.open and (failed := models.failed):
+            return JSONResponse({"status": "failed", "models": failed}, status_code=503)
         return JSONResponse({"status": "live"})
 
     @router.get("/health/ready")
     async def ready() -> Response:
         """Whether it takes requests: not while it stops."""
-        if visits.open:
-            return JSONResponse({"status": "ready"})
-        return JSONResponse({"status": "stopping"}, status_code=503)
+        if not visits.open:
+            return JSONResponse({"status": "stopping"}, status_code=503)
+        return await live() if models.failed else JSONResponse({"status": "ready"})
 
     @router.get("/metrics")
     async def metrics_() -> Response:

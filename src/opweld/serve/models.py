@@ -56,6 +56,11 @@ class Models:
         """The model of this name."""
         return self._models.get(name)
 
+    @property
+    def failed(self) -> list[str]:
+        """Names of models whose engine takes no requests any more."""
+        return [model.name for model in self if model.engine is not None and model.engine.closing]
+
     async def close(self) -> None:
         """Ends all engines."""
         for model in self:

@@ -8,12 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from opweld.errors import OpweldError
 from opweld.llm.requests import Delta, Request
-
-
-class QueueFull(OpweldError):  # noqa: N818 - as the standard library's queue.Full
-    """An engine has as many requests as it takes."""
 
 
 class Load(Protocol):
@@ -46,13 +41,18 @@ class Engine(Protocol):
     def generate(self, request: Request) -> AsyncGenerator[Delta]:
         """The pieces of an answer as they come. Closing it ends the request.
 
-        Raises QueueFull if there are as many requests as the engine takes, OptionError and ModelError if it cannot do
-        what is asked."""
+        Raises QueueFull if there are as many requests as the engine takes, ClosedError if it takes none any more,
+        OptionError and InputError if it cannot do what is asked."""
         ...
 
     @property
     def statistics(self) -> Load:
         """How busy it is."""
+        ...
+
+    @property
+    def closing(self) -> bool:
+        """Whether it takes no more requests, as it was closed or has failed."""
         ...
 
     async def close(self, drain_seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opweld.errors import InputError, ModelError, OptionError, OpweldError, ShortageError, UnsupportedError
-from opweld.serve.protocols import QueueFull
+from opweld.llm.async_engine import ClosedError, QueueFull
 
 
 class Refusal(OpweldError):  # noqa: N818 - it is no fault of the server
@@ -49,6 +49,8 @@ def refusal_of(error: OpweldError) -> Refusal | None:
         return error
     if isinstance(error, QueueFull):
         return Refusal(429, str(error), code="queue_full", retry_after=1)
+    if isinstance(error, ClosedError):
+        return stopping()
     if isinstance(error, ShortageError):
         return Refusal(503, str(error), code="shortage", retry_after=5)
     if isinstance(error, (OptionError, ModelError, InputError, UnsupportedError)):

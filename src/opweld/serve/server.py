@@ -45,6 +45,7 @@ class Server(uvicorn.Server):
         metrics = Metrics(models)
         app = application(
             [make(models, limits, metrics) for make in interfaces],
+            models,
             limits=limits,
             keys=keys,
             origins=origins,
@@ -59,11 +60,13 @@ class Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answers requests until it is stopped; then ends the engines."""
+        """Answers requests until it is stopped; then ends the engines. Raises OptionError if it cannot listen."""
         self._loop = asyncio.get_running_loop()
         drain = asyncio.create_task(self._drain())
         try:
             await super().serve(sockets)
+        except OSError as error:
+            raise OptionError(f"cannot listen: {error.strerror or error}") from error
         finally:
             self._loop = None
             drain.cancel()
@@ -86,11 +89,21 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one. Raises OptionError if it cannot."""
+def reserve(host: str, port: int) -> socket.socket:
+    """A socket for `Server.run`, which refuses connections until then; port 0 takes a free one.
+
+    Raises OptionError if the address is taken, or none of this machine's."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        reserved = socket.socket(family, kind, protocol)
+        try:
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.bind(address)
+        except OSError:
+            reserved.close()
+            raise
+        return reserved
     except OSError as error:
         raise OptionError(
             f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port"

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opweld.errors import InputError, RunError
+from opweld.llm.async_engine import QueueFull
 from opweld.llm.requests import Chosen, Delta, Request
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.models import Models, Served
 from opweld.serve.openai.interface import openai_interface
-from opweld.serve.protocols import QueueFull
-from opweld.serve.server import MakeInterface, Server, listen
+from opweld.serve.server import MakeInterface, Server, reserve
 from tests.patience import PATIENCE_S
 
 CONTEXT = 4096
@@ -73,7 +73,7 @@ class FakeEngine:
         self.most = most
         self.requests: list[Request] = []
         self.finished = self.aborted = 0
-        self.closed = False
+        self.closing = False
         self.statistics = FakeLoad()
         self._released = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,7 +114,7 @@ class FakeEngine:
 
     async def close(self, drain_seconds: float) -> None:
         await asyncio.sleep(0)
-        self.closed = True
+        self.closing = True
 
     def _chosen(self, byte: int, request: Request) -> Chosen:
         if request.sampling.logprobs is None:
@@ -165,7 +165,7 @@ def serving(
         ]
     )
     server = Server(models, limits=limits or Limits(drain=0.0), keys=Keys(keys), origins=origins, interfaces=interfaces)
-    socket = listen("127.0.0.1", 0)
+    socket = reserve("127.0.0.1", 0)
     host, port = socket.getsockname()
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()

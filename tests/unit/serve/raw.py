@@ -32,6 +32,14 @@ def until_closed(connection: socket.socket) -> bytes:
     return got
 
 
+def ready(running: Running) -> bool:
+    """Whether a server that has just been started answers."""
+    try:
+        return ask(running, head("/health/ready", 0, "GET"))[0] == 200
+    except ConnectionRefusedError:
+        return False
+
+
 def ask(running: Running, request: bytes) -> tuple[int, dict[str, str], Any]:
     """Status, headers and JSON of an answer to a request that closes its connection."""
     with connect(running) as connection:

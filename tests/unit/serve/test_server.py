@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from opweld.errors import OptionError
 from opweld.serve.limits import Limits
 from opweld.serve.models import Models, Served
-from opweld.serve.server import listen
+from opweld.serve.server import Server, reserve
 from tests.patience import PATIENCE_S
-from tests.unit.serve.fakes import STALL, FakeTokenizer, Running, eventually, serving
-from tests.unit.serve.raw import ask, connect, head, post, until_closed
+from tests.unit.serve.fakes import STALL, FakeEngine, FakeTokenizer, Running, eventually, serving
+from tests.unit.serve.raw import ask, connect, head, post, ready, until_closed
 
 
 def talk(content: str, **fields: Any) -> bytes:
@@ -66,6 +67,14 @@ def test_metrics() -> None:
         eventually(lambda: metrics(running).get(("opweld_requests_total", (*chat, "499"))) == 1)
 
 
+def test_a_server_whose_engine_has_failed_is_neither_ready_nor_live() -> None:
+    with serving() as running:
+        running.engine.closing = True
+        for path in ("/health/ready", "/health/live"):
+            status, _, answer = ask(running, head(path, 0, "GET"))
+            assert (status, answer) == (503, {"status": "failed", "models": ["talker"]})
+
+
 def test_a_server_that_stops_lets_answers_finish() -> None:
     with serving(Limits(drain=PATIENCE_S)) as running, connect(running) as connection:
         connection.sendall(talk(f"so {STALL}", stream=True))
@@ -79,7 +88,7 @@ def test_a_server_that_stops_lets_answers_finish() -> None:
         running.engine.release()
         assert until_closed(connection).rstrip().endswith(b"data: [DONE]\n\n\r\n0")
         running.thread.join(PATIENCE_S)
-        assert not running.thread.is_alive() and running.engine.closed
+        assert not running.thread.is_alive() and running.engine.closing
         assert (running.engine.finished, running.engine.aborted) == (1, 0)
 
 
@@ -102,12 +111,12 @@ import sys
 from tests.unit.serve.fakes import CONTEXT, FakeEngine, FakeTokenizer
 from opweld.serve.limits import Limits
 from opweld.serve.models import Models, Served
-from opweld.serve.server import Server, listen
-socket = listen("127.0.0.1", 0)
+from opweld.serve.server import Server, reserve
+socket = reserve("127.0.0.1", 0)
 print(socket.getsockname()[1], flush=True)
 engine = FakeEngine()
 Server(Models([Served("talker", FakeTokenizer(), CONTEXT, engine=engine)]), limits=Limits(drain=1800.0)).run([socket])
-print("closed" if engine.closed else "open", engine.finished, engine.aborted)
+print("closed" if engine.closing else "open", engine.finished, engine.aborted)
 """
 
 
@@ -117,22 +126,36 @@ def test_signals() -> None:
     command = [sys.executable, "-c", _PROGRAM]
     root = Path(__file__).parents[3]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=root) as process:
-        assert process.stdout is not None
-        running: Any = type("Process", (), {"host": "127.0.0.1", "port": int(process.stdout.readline())})
-        with connect(running) as connection:
-            connection.sendall(talk(f"so {STALL}", stream=True))
-            assert connection.recv(1)
-            process.send_signal(signal.SIGTERM)
-            eventually(lambda: ask(running, head("/health/ready", 0, "GET"))[0] == 503)
-            process.send_signal(signal.SIGTERM)
-            until_closed(connection)
-        assert process.stdout.read() == "closed 0 1\n"
-        assert process.wait(PATIENCE_S) == 0
+        try:
+            assert process.stdout is not None
+            running: Any = SimpleNamespace(host="127.0.0.1", port=int(process.stdout.readline()))
+            eventually(lambda: ready(running))
+            with connect(running) as connection:
+                connection.sendall(talk(f"so {STALL}", stream=True))
+                assert connection.recv(1)
+                process.send_signal(signal.SIGTERM)
+                eventually(lambda: not ready(running))
+                process.send_signal(signal.SIGTERM)
+                until_closed(connection)
+            assert process.stdout.read() == "closed 0 1\n"
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
 
 
-def test_a_port_that_is_taken() -> None:
-    with listen("127.0.0.1", 0) as socket, pytest.raises(OptionError, match="choose another --port"):
-        listen("127.0.0.1", socket.getsockname()[1])
+def test_a_port_that_is_taken(running: Running) -> None:
+    with pytest.raises(OptionError, match=f"cannot listen on 127.0.0.1:{running.port}: .*; choose another --port"):
+        reserve("127.0.0.1", running.port)
+
+
+def test_a_port_that_is_taken_meanwhile() -> None:
+    engine = FakeEngine()
+    server = Server(Models([Served("talker", FakeTokenizer(), 16, engine=engine)]))
+    with reserve("127.0.0.1", 0) as first, reserve("127.0.0.1", first.getsockname()[1]) as second:
+        first.listen()
+        with pytest.raises(OptionError, match="cannot listen: Address already in use"):
+            server.run([second])
+    assert engine.closing
 
 
 def test_models_have_names_of_their_own() -> None:

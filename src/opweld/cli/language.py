@@ -1,0 +1,123 @@
+"""Language models for the command line: opened in one place, by options that several commands share."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opweld.cli import show
+from opweld.errors import OptionError, UnsupportedError
+from opweld.options import byte_count
+
+if TYPE_CHECKING:
+    from opweld.llm.requests import Sampling
+    from opweld.serve.protocols import Engine, Tokenizer
+
+ModelArgument = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="A .gguf file, or a folder with config.json.", show_default=False),
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="SIZE", help="For a model's weights and cache, as 8G; decided where not given.",
+        show_default=False,
+    ),
+]  # fmt: skip
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", metavar="N", min=1, help="At most; all processors where not given.",
+                             show_default=False),
+]  # fmt: skip
+ContextOption = Annotated[
+    int | None,
+    typer.Option(
+        "--context", metavar="TOKENS", min=1, help="Of a prompt and its answer together; the model's where not given.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A model that is ready to answer.
+
+    Attributes:
+        name: that of its file or folder.
+        context: the most tokens of a prompt and its answer.
+        sampling: how tokens are chosen where nobody says.
+        weight_bytes: read for each step. token_bytes: of the cache, for each token of a sequence.
+        cache_tokens: that the cache has room for.
+    """
+
+    name: str
+    tokenizer: Tokenizer
+    engine: Engine
+    context: int
+    sampling: Sampling
+    weight_bytes: int
+    token_bytes: float
+    cache_tokens: int
+
+
+def load(path: Path, *, memory: str | None, threads: int | None, context: int | None, queue: int = 0) -> LanguageModel:
+    """Loads a model, which may compile it, and starts its engine; shows how far it is.
+
+    queue: how many requests may wait for others."""
+    from opweld.llm.async_engine import AsyncEngine
+    from opweld.llm.engine import Engine
+    from opweld.llm.load import load as load_runner
+    from opweld.llm.settings import Settings
+
+    size = None if memory is None else byte_count("--memory", memory)
+    with show.progress() as progress:
+        loaded = load_runner(path, memory=size, threads=threads, context=context, progress=progress)
+    runner, took = loaded.runner, loaded.memory
+    return LanguageModel(
+        name=loaded.opened.name,
+        tokenizer=loaded.opened.tokenizer,
+        engine=AsyncEngine(Engine(runner, loaded.opened.tokenizer, Settings(queue=queue))),
+        context=runner.context,
+        sampling=loaded.opened.generation,
+        weight_bytes=took.weights,
+        token_bytes=took.block / runner.block_size,
+        cache_tokens=took.blocks * runner.block_size,
+    )
+
+
+@contextmanager
+def opened(path: Path, *, memory: str | None, threads: int | None, context: int | None) -> Generator[LanguageModel]:
+    """A model while the block runs."""
+    check_installed("tokenizers", "jinja2", extra="llm")
+    model = load(path, memory=memory, threads=threads, context=context)
+    try:
+        yield model
+    finally:
+        asyncio.run(model.engine.close(0))
+
+
+def check_installed(*packages: str, extra: str) -> None:
+    """Raises UnsupportedError where a package of an extra is missing."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UnsupportedError(f"this needs {', '.join(missing)}: pip install 'opweld[{extra}]'")
+
+
+def named(models: Iterable[str]) -> list[tuple[str | None, Path]]:
+    """Names and paths of models that are given as PATH or NAME=PATH; a path that is there is one, whatever it holds."""
+    found: list[tuple[str | None, Path]] = []
+    for text in models:
+        name, equals, path = text.partition("=")
+        if not equals or Path(text).exists():
+            found.append((None, Path(text)))
+        elif name and path:
+            found.append((name, Path(path)))
+        else:
+            raise OptionError(f"{text!r} is not NAME=MODEL")
+    return found

@@ -1,0 +1,128 @@
+"""`opweld serve`: models behind HTTP."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opweld.cli import show
+from opweld.cli.language import ContextOption, MemoryOption, ThreadsOption, check_installed, load, named
+from opweld.options import byte_count
+
+if TYPE_CHECKING:
+    from opweld.cli.language import LanguageModel
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL", help="A .gguf file or a folder with config.json; NAME=MODEL names it.",
+                       show_default=False),
+    ],
+    *,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0: everywhere.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0 takes a free one.")] = 8000,
+    memory: MemoryOption = None,
+    threads: ThreadsOption = None,
+    context: ContextOption = None,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option("--api-key", metavar="KEY", envvar="OPWELD_API_KEY", show_default=False,
+                     help="A key that clients must know; repeat for more. Others see a command line: the environment "
+                     "or a file keep it to themselves."),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", metavar="FILE", help="Keys, one a line.", show_default=False)
+    ] = None,
+    queue: Annotated[
+        int, typer.Option("--queue", metavar="N", min=0, help="Requests that wait at most, of each model.")
+    ] = 1024,
+    max_prompt: Annotated[
+        int | None,
+        typer.Option("--max-prompt", metavar="N", min=1, help="Tokens of a prompt; what the context has room for where "
+                     "not given.", show_default=False),
+    ] = None,
+    max_answers: Annotated[int, typer.Option("--max-answers", metavar="N", min=1, help="Of one request.")] = 128,
+    max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Of one request.")] = "4M",
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="From a request to the end of its answer.")
+    ] = 600.0,
+    drain: Annotated[
+        float, typer.Option("--drain", metavar="SECONDS", min=0, help="That answers have to end when the server stops.")
+    ] = 30.0,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option("--cors", metavar="ORIGIN", help="Web pages from there may call it; repeat for more.",
+                     show_default=False),
+    ] = None,
+) -> None:  # fmt: skip
+    """Serve language models over OpenAI's HTTP API.
+
+    \b
+    opweld serve model.gguf
+    opweld serve small=SmolLM2-135M-Instruct big=Qwen3-4B --memory 8G
+        two models, by the names small and big
+    OPWELD_API_KEY=... opweld serve model.gguf --host 0.0.0.0
+
+    \b
+    curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
+        -d '{"model": "model", "messages": [{"role": "user", "content": "Hello"}]}'
+
+    \b
+    /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/models
+    /health/live, /health/ready   for a load balancer
+    /metrics                      for Prometheus
+
+    --memory is each model's. Many requests share each step; a request that finds the queue full is answered with 429.
+    SIGTERM or Ctrl-C lets answers end, a second one does not. A line of standard error tells of each request, never
+    what it says. docs/guides/serve-language-models.md has more.
+    """
+    check_installed("fastapi", "uvicorn", "prometheus_client", extra="llm,serve")
+    check_installed("tokenizers", "jinja2", extra="llm,serve")
+    from opweld.serve.limits import Keys, Limits, keys_of_file
+    from opweld.serve.models import Models, Served
+    from opweld.serve.server import Server, reserve
+
+    limits = Limits(
+        body=byte_count("--max-body", max_body), prompt=max_prompt, answers=max_answers, seconds=timeout, drain=drain
+    )
+    keys = Keys([*(api_key or ()), *(keys_of_file(api_key_file) if api_key_file else ())])
+    given = named(models)
+    with reserve(host, port) as socket:  # before minutes of compiling, not after
+        served: list[Served] = []
+        for name, path in given:
+            model = load(path, memory=memory, threads=threads, context=context, queue=queue)
+            _tell(model, name or model.name)
+            served.append(
+                Served(name or model.name, model.tokenizer, model.context, model.engine, sampling=model.sampling)
+            )
+        server = Server(Models(served), limits=limits, keys=keys, origins=cors or ())
+        _log()
+        address, taken = socket.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        secret = f"{'with' if keys else 'without'} keys"
+        print(f"opweld: http://{shown}:{taken}/v1, {secret}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        server.run(sockets=[socket])
+
+
+def _tell(model: LanguageModel, name: str) -> None:
+    weights, cache = model.weight_bytes, int(model.token_bytes * model.cache_tokens)
+    print(
+        f"opweld: {name}: weights {show.byte_count(weights)}, cache {show.byte_count(cache)} "
+        f"({model.cache_tokens} tokens), context {model.context} tokens",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _log() -> None:
+    """Requests, and faults with their tracebacks, go to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log = logging.getLogger("opweld.serve")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
