@@ -9,6 +9,8 @@ from opweld.errors import ModelError
 
 MOST = 1 << 31
 """No size of a model is larger: what is computed from sizes then fits everywhere."""
+MOST_FEATURES = 1 << 16
+"""No head has more features: each pair has a frequency, which is computed before any weight is seen."""
 MOST_LAYERS = 4096
 """No model has more layers, or experts in a layer."""
 

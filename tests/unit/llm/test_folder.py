@@ -314,6 +314,7 @@ def test_tensors_that_are_not_as_the_configuration_says(tmp_path: Path) -> None:
     refused(UnsupportedError, r"model\.layers\.1\.", num_hidden_layers=1)
     refused(ModelError, r"mlp\.down_proj\.weight .*\[32, 48\].*\[32, 40\]", intermediate_size=40)
     refused(ModelError, "head_dim is 0, which is not in 1", head_dim=None, num_attention_heads=64)
+    refused(ModelError, "head_dim is 2147483648, which is not in 1", head_dim=1 << 31)
     refused(ModelError, "4 heads of queries cannot share 3 heads", num_key_value_heads=3)
     refused(ModelError, "num_hidden_layers is 1000000", num_hidden_layers=1000000)
     refused(ModelError, "num_hidden_layers should be an integer, not '2'", num_hidden_layers="2")

@@ -289,6 +289,9 @@ def test_contradictions_are_told(tmp_path: Path) -> None:
     model.metadata["block_count"] = 4000000000
     refused(ModelError, r"llama\.block_count is 4000000000", model)
     model = made("llama")
+    model.metadata["attention.key_length"] = 1 << 30
+    refused(ModelError, r"llama\.attention\.key_length is 1073741824, which is not in 1", model)
+    model = made("llama")
     del model.metadata["attention.head_count"]
     refused(ModelError, r"llama\.attention\.head_count is missing", model)
     refused(UnsupportedError, "of the type MXFP4; opweld reads F32", made("llama"), blk__0__ffn_up__weight=Kind.MXFP4)

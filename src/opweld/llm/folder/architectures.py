@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from opweld.errors import ModelError, UnsupportedError
 from opweld.llm import rope as rotary
 from opweld.llm.config import Config, Experts, Rope
-from opweld.llm.fields import MOST_LAYERS, Fields
+from opweld.llm.fields import MOST_FEATURES, MOST_LAYERS, Fields
 
 _ACTIVATIONS = {
     "silu": "silu",
@@ -126,7 +126,7 @@ def _refuse(fields: Fields) -> None:
 def _llama(fields: Fields, kind: str, family: Family, context: int | None) -> Config:
     layers = fields.integer("num_hidden_layers", most=MOST_LAYERS)
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
-    size = fields.integer("head_dim", hidden // heads)
+    size = fields.integer("head_dim", hidden // heads, most=MOST_FEATURES)
     windows = _windows(fields, family, kind, layers)
     longest = fields.integer("max_position_embeddings")
     whole, local, short = _ropes(fields, size, longest, context)

@@ -15,7 +15,7 @@ import numpy as np
 from opweld.errors import ModelError, UnsupportedError
 from opweld.llm import rope as rotary
 from opweld.llm.config import Config, Experts, Rope
-from opweld.llm.fields import MOST_LAYERS, Fields
+from opweld.llm.fields import MOST_FEATURES, MOST_LAYERS, Fields
 from opweld.llm.gguf.blocks import FORMATS, unpacked
 from opweld.llm.gguf.header import Header
 
@@ -76,7 +76,7 @@ def read_config(header: Header, context: int | None = None) -> Config:
     known, fields = ARCHITECTURES[name], Fields(header.metadata, header.file, name + ".")
     layers = fields.integer("block_count", most=MOST_LAYERS)
     hidden, heads = fields.integer("embedding_length"), fields.integer("attention.head_count")
-    size = fields.integer("attention.key_length", hidden // heads)
+    size = fields.integer("attention.key_length", hidden // heads, most=MOST_FEATURES)
     if fields.integer("attention.value_length", size) != size:
         raise UnsupportedError(f"{header.file}: {name}.attention.value_length is not that of keys, {size}")
     inner = fields.integer("feed_forward_length")
