@@ -51,7 +51,12 @@ class Statistics:
 
 
 class Engine:
-    """Answers requests with a runner. Its methods are called by one thread, but for `prepare`."""
+    """Answers requests with a runner. Its methods are called by one thread, but for `prepare`.
+
+    Attributes:
+        settings, runner: as given. blocks: who owns which block of the runner's cache. scheduler: who is computed when.
+        drafter: what drafts, where `settings.lookup` asks for it.
+    """
 
     def __init__(
         self, runner: Runner, tokenizer: Tokenizer, settings: Settings | None = None, draft: Runner | None = None
