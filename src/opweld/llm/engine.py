@@ -207,9 +207,10 @@ class Engine:
 
     def _fail(self, sequence: Sequence, error: Exception) -> tuple[str, Outcome]:
         self._end(sequence)
-        told = (
-            error if isinstance(error, OpweldError) else RunError(f"the answer failed: {type(error).__name__}: {error}")
-        )
+        if isinstance(error, OpweldError):
+            return sequence.request.id, error
+        told = RunError(f"the answer failed: {type(error).__name__}: {error}")
+        told.__cause__ = error
         return sequence.request.id, told
 
     def _end(self, sequence: Sequence) -> None:

@@ -19,11 +19,8 @@ from opweld.llm.scheduler import Work
 from opweld.llm.sequence import Sequence
 from opweld.llm.step import Runner, Span
 
-LONGEST, SHORTEST = 4, 2
-"""Tokens of the n-grams that are looked up, the longest first: a single token says too little of what follows."""
-
-REACH = 4096
-"""How far back they are looked up: a step's bookkeeping does not grow with a long context."""
+SIZES = (3, 2)
+"""Tokens of the n-grams that are looked up, in this order: a single token says too little of what follows."""
 
 
 class Drafter(Protocol):
@@ -41,24 +38,41 @@ class Drafter(Protocol):
 class Lookup:
     """Drafts what followed the last tokens where they stood before: summaries, code and quotes repeat their prompt."""
 
+    def __init__(self) -> None:
+        self._seen: dict[Sequence, Seen] = {}
+
     def draft(self, work: Tokens[Work]) -> None:
         """Gives drafts to those that have room for them."""
         for item in work:
             if item.room:
-                item.drafts = repeated(item.sequence.tokens[-REACH:], item.room)
+                seen = self._seen.setdefault(item.sequence, Seen())
+                item.drafts = seen.followed(item.sequence.tokens, item.room)
 
     def forget(self, sequence: Sequence) -> None:
-        """Nothing is kept."""
+        """Drops what it knows of a sequence."""
+        self._seen.pop(sequence, None)
 
 
-def repeated(tokens: Tokens[int], count: int) -> list[int]:
-    """What followed the last time that the last tokens stood there before: up to `count` tokens, or none."""
-    for size in range(min(LONGEST, len(tokens) - 1), SHORTEST - 1, -1):
-        last = tokens[-size:]
-        for at in range(len(tokens) - size - 1, -1, -1):
-            if tokens[at] == last[0] and tokens[at : at + size] == last:
-                return list(tokens[at + size : at + size + count])
-    return []
+class Seen:
+    """Where the n-grams of a sequence stood last. It grows with the sequence, and looks up at the same price."""
+
+    def __init__(self) -> None:
+        self._behind: dict[tuple[int, ...], int] = {}
+        self._read = 0
+
+    def followed(self, tokens: list[int], count: int) -> list[int]:
+        """Up to `count` tokens that followed the last time that the last tokens stood before; none if they never did.
+        tokens: those of the call before, and more."""
+        for end in range(self._read + 1, len(tokens)):  # without the end of `tokens`, which nothing follows yet
+            for size in SIZES:
+                if size <= end:
+                    self._behind[tuple(tokens[end - size : end])] = end
+        self._read = len(tokens) - 1
+        for size in SIZES:
+            at = self._behind.get(tuple(tokens[-size:]))
+            if at is not None:
+                return tokens[at : at + count]
+        return []
 
 
 @dataclass(eq=False)

@@ -205,6 +205,7 @@ def test_a_runner_that_fails_ends_the_requests_of_its_step() -> None:
         ("0", "1"), "the answer failed: MemoryError: no room"
     )
     assert all(isinstance(error, RunError) for error in told.errors.values())
+    assert all(isinstance(error.__cause__, MemoryError) for error in told.errors.values())
     assert engine.statistics.blocks_in_use == 0
     runner.before = lambda spans: None
     while engine.unfinished:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import pairwise
+from random import Random
 
 import numpy as np
 import pytest
@@ -14,18 +15,30 @@ from opweld.llm.engine import Engine
 from opweld.llm.requests import Delta, Request, Sampling
 from opweld.llm.scheduler import Work
 from opweld.llm.settings import Settings
-from opweld.llm.speculation import DraftModel, repeated
+from opweld.llm.speculation import DraftModel, Seen
 from tests.unit.llm.fake import FakeRunner, alone, letters, request
 
 
+def followed(tokens: list[int], count: int) -> list[int]:
+    return Seen().followed(tokens, count)
+
+
 def test_what_followed_the_longest_repeated_end_is_drafted() -> None:
-    assert repeated([1, 2, 3, 4, 9, 2, 3], 2) == [4, 9]
-    assert repeated([1, 2, 3, 4, 9, 2, 3], 9) == [4, 9, 2, 3]
-    assert repeated([7, 2, 3, 5, 8, 2, 3, 6, 7, 2, 3], 1) == [5]  # three tokens agree there, two with the later place
-    assert repeated([1, 2, 8, 1, 2, 9, 1, 2], 1) == [9]  # the last of equals
-    assert repeated([4, 4, 4, 4], 3) == [4]
-    assert repeated([1, 2, 3, 1], 3) == []
-    assert repeated([], 3) == repeated([1], 3) == []
+    assert followed([1, 2, 3, 4, 9, 2, 3], 2) == [4, 9]
+    assert followed([1, 2, 3, 4, 9, 2, 3], 9) == [4, 9, 2, 3]
+    assert followed([7, 2, 3, 5, 8, 2, 3, 6, 7, 2, 3], 1) == [5]  # three tokens agree there, two with the later place
+    assert followed([1, 2, 8, 1, 2, 9, 1, 2], 1) == [9]  # the last of equals
+    assert followed([4, 4, 4, 4], 3) == [4]
+    assert followed([1, 2, 3, 1], 3) == []
+    assert followed([], 3) == followed([1], 3) == []
+
+
+def test_lookups_of_a_sequence_that_grows_are_those_of_its_tokens() -> None:
+    chance = Random(8)
+    seen, tokens = Seen(), [1]
+    for _ in range(300):
+        assert seen.followed(tokens, 3) == followed(tokens, 3)
+        tokens += [chance.randrange(4) for _ in range(chance.randint(1, 4))]
 
 
 class Flat(FakeRunner):
