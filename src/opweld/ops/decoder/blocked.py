@@ -10,15 +10,15 @@ from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import add, mul
 from opweld.ops.decoder.domain import DOMAIN
-from opweld.ops.emitted import Indices, define
+from opweld.ops.emitted import Indices, define, emit
 from opweld.ops.fact import Fact
 from opweld.ops.gather import chosen_index
 from opweld.ops.matmul import contraction
 from opweld.ops.operands import describe, given, require_rank, required
 from opweld.ops.registry import Inference, Lowering, infers, lowers
-from opweld.tensor.dim import Axis, Dim, ceildiv, floordiv
+from opweld.tensor.dim import Axis, Dim, as_dim, ceildiv, floordiv
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, cast
+from opweld.tensor.expr import Expr, cast, reduce
 
 
 @infers("BlockedMatMul", domain=DOMAIN)
@@ -32,15 +32,34 @@ def infer_product(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("BlockedMatMul", domain=DOMAIN)
 def lower_product(scope: Lowering, node: ir.Node) -> None:
-    """A sum of products of x and of what the codes stand for."""
-    x = required(node, 0)
-    axis = Axis("k", scope.fact(x).shape[-1])
+    """sum<k>(x[k] * (code[k] * scale[b] + least[b])), where the minimums of blocks multiply sums of x:
 
-    def body(at: Indices) -> Expr:
-        element = cast(scope.load(x, (*at[:-1], axis.dim)), DType.F32)
-        return contraction((axis,), element, _element(scope, node, at[-1], axis.dim))
+    sum<k>(x[k] * code[k] * scale[b]) + sum<b>(least[b] * sum<i>(x[b * size + i]))
+    """
+    x, codes, scales, minimums = required(node, 0), required(node, 1), required(node, 2), given(node, 3)
+    shape, count = scope.fact(x).shape, scope.fact(scales).shape[1]
+    size = _block(shape[-1], count, node)
+    k, b, inner = Axis("k", shape[-1]), Axis("b", count), Axis("i", as_dim(size))
 
-    define(scope, node.outputs[0], body)
+    def product(at: Indices) -> Expr:
+        element = cast(scope.load(x, (*at[:-1], k.dim)), DType.F32)
+        return contraction((k,), element, _scaled(scope, codes, scales, (at[-1], k.dim), size))
+
+    if minimums is None:
+        define(scope, node.outputs[0], product)
+        return
+    lowest = minimums
+
+    def block_sum(at: Indices) -> Expr:
+        return reduce("sum", (inner,), cast(scope.load(x, (*at[:-1], at[-1] * size + inner.dim)), DType.F32))
+
+    blocks = emit(scope, (*shape[:-1], count), block_sum, "blocks")
+
+    def least(at: Indices) -> Expr:
+        return contraction((b,), blocks.at((*at[:-1], b.dim)), cast(scope.load(lowest, (at[-1], b.dim)), DType.F32))
+
+    added = emit(scope, scope.fact(node.outputs[0]).shape, least, "least")
+    define(scope, node.outputs[0], lambda at: add(product(at), added.at(at)))
 
 
 @infers("BlockedGather", domain=DOMAIN)
@@ -55,10 +74,16 @@ def infer_rows(scope: Inference, node: ir.Node) -> list[Fact]:
 @lowers("BlockedGather", domain=DOMAIN)
 def lower_rows(scope: Lowering, node: ir.Node) -> None:
     """Elements of the rows that are asked for; a row that is not there is an error of the run."""
-    out, _ = scope.fact(required(node, 1)).shape
+    codes, scales, minimums = required(node, 1), required(node, 2), given(node, 3)
+    out, columns = scope.fact(codes).shape
+    size = _block(columns, scope.fact(scales).shape[1], node)
 
     def body(at: Indices) -> Expr:
-        return _element(scope, node, chosen_index(scope, required(node, 0), at[:-1], out), at[-1])
+        place = (chosen_index(scope, required(node, 0), at[:-1], out), at[-1])
+        value = _scaled(scope, codes, scales, place, size)
+        if minimums is None:
+            return value
+        return add(value, cast(scope.load(minimums, (place[0], floordiv(place[1], size))), DType.F32))
 
     define(scope, node.outputs[0], body)
 
@@ -84,10 +109,6 @@ def _block(size: Dim, blocks: Dim, node: ir.Node) -> int:
     return whole // count
 
 
-def _element(scope: Lowering, node: ir.Node, row: Dim, column: Dim) -> Expr:
-    codes, scales = required(node, 1), required(node, 2)
-    block = _block(scope.fact(codes).shape[1], scope.fact(scales).shape[1], node)
-    place = (row, floordiv(column, block))
-    value = mul(cast(scope.load(codes, (row, column)), DType.F32), cast(scope.load(scales, place), DType.F32))
-    minimums = given(node, 3)
-    return value if minimums is None else add(value, cast(scope.load(minimums, place), DType.F32))
+def _scaled(scope: Lowering, codes: ir.Value, scales: ir.Value, at: tuple[Dim, Dim], block: int) -> Expr:
+    scale = cast(scope.load(scales, (at[0], floordiv(at[1], block))), DType.F32)
+    return mul(cast(scope.load(codes, at), DType.F32), scale)
