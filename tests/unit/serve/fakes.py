@@ -165,13 +165,20 @@ def serving(
         ]
     )
     server = Server(models, limits=limits or Limits(drain=0.0), keys=Keys(keys), origins=origins, interfaces=interfaces)
+    with listening(server) as (host, port, thread):
+        yield Running(server, engine, host, port, thread)
+
+
+@contextmanager
+def listening(server: Server) -> Generator[tuple[str, int, threading.Thread]]:
+    """A server in a thread, until the block ends: its address."""
     socket = reserve("127.0.0.1", 0)
     host, port = socket.getsockname()
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()
     eventually(lambda: server.started)
     try:
-        yield Running(server, engine, host, port, thread)
+        yield host, port, thread
     finally:
         server.stop()
         thread.join(PATIENCE_S)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import Any
+from typing import Any, Protocol
 
 from tests.patience import PATIENCE_S
-from tests.unit.serve.fakes import Running
 
 
-def connect(running: Running) -> socket.socket:
+class Address(Protocol):
+    """Where a server listens."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+def connect(running: Address) -> socket.socket:
     return socket.create_connection((running.host, running.port), timeout=PATIENCE_S)
 
 
@@ -32,7 +41,7 @@ def until_closed(connection: socket.socket) -> bytes:
     return got
 
 
-def ready(running: Running) -> bool:
+def ready(running: Address) -> bool:
     """Whether a server that has just been started answers."""
     try:
         return ask(running, head("/health/ready", 0, "GET"))[0] == 200
@@ -40,7 +49,7 @@ def ready(running: Running) -> bool:
         return False
 
 
-def ask(running: Running, request: bytes) -> tuple[int, dict[str, str], Any]:
+def ask(running: Address, request: bytes) -> tuple[int, dict[str, str], Any]:
     """Status, headers and JSON of an answer to a request that closes its connection."""
     with connect(running) as connection:
         connection.sendall(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))

@@ -28,7 +28,7 @@ class Choice:
         logprobs: bool,
     ) -> None:
         self._index, self._tokenizer, self._with_logprobs = index, tokenizer, logprobs
-        self._reader = ToolReader(tools) if tools else None
+        self._reader = ToolReader(tools, forced=chosen not in (None, "auto")) if tools else None
         # The call of the one function that was asked for ends as any answer does.
         self._end_of_calls = "stop" if isinstance(chosen, ToolChoice) else "tool_calls"
         self._calls = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from opweld.serve.refusal import Refusal
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _PYTHON = "<|python_tag|>"
+_LIST = re.compile(r"^\[\s+")
 _WHOLE = ("{", "[{", _PYTHON)
 """What an answer begins with that may be calls as a whole."""
 
@@ -96,16 +98,17 @@ class ToolReader:
     Text is handed on as soon as it can be no part of a call. What looks like a call and is none is text.
     """
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[Tool], *, forced: bool = False) -> None:
+        """forced: the whole answer is calls, as the grammar of `forced` says."""
         self._names = {tool.function.name for tool in tools}
         self._held = ""
-        self._whole: bool | None = None  # whether the whole answer may be calls: None until its first letter
+        self._whole: bool | None = forced or None  # whether the whole answer may be calls: None until its first letter
         self._called = False  # whether a call came last
 
     def feed(self, text: str) -> Iterator[str | ToolCall]:
         """What a piece of the answer completes."""
         self._held += text
-        if self._whole is None and (begun := self._held.lstrip()):
+        if self._whole is None and (begun := _LIST.sub("[", self._held.lstrip())):
             if any(opening.startswith(begun) and opening != begun for opening in _WHOLE):
                 return
             self._whole = begun.startswith(_WHOLE)
