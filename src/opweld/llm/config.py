@@ -6,7 +6,8 @@ Weights by name, matrices [out, in]; those in parentheses depend on the configur
     (head [vocabulary, hidden])
     layers.N.attention_norm, (.bias), query, key, value, output, each with a (.bias), (query_norm), (key_norm), (sinks)
     layers.N.feed_norm, (.bias), (gate), up, down, each with a (.bias), (post_attention_norm), (post_feed_norm)
-    layers.N.router [experts, hidden], layers.N.experts.E.gate, up, down in place of the feed-forward layer's
+    layers.N.router [experts, hidden], layers.N.experts.E.gate, up, down in place of the feed-forward layer's; with
+    (shared_router [1, hidden]) and shared.gate, up, down: sigmoid(shared_router x) times that layer is added
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from opweld import ir
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.llm.config import Config, Rope
 from opweld.llm.weights import Blocked, Weight, Weights
 from opweld.ops.decoder.domain import DOMAIN
@@ -49,7 +49,7 @@ def ropes_of(config: Config) -> tuple[Rope, ...]:
 def decoder_graph(config: Config, weights: Weights, block: int) -> ir.Graph:
     """The graph of a decoder with blocks of so many tokens.
 
-    Raises ModelError naming a weight that is missing or of another shape, UnsupportedError for what no graph says."""
+    Raises ModelError naming a weight that is missing or of another shape."""
     return _Builder(config, weights, block).built()
 
 
@@ -110,26 +110,51 @@ class _Builder:
     def _layer(
         self, number: int, hidden: ir.Value, keys: ir.Value, values: ir.Value
     ) -> tuple[ir.Value, ir.Value, ir.Value]:
-        config, name = self._config, f"layers.{number}"
+        name = f"layers.{number}"
         self._where = f"{name}.attention"
         mixed, *after = self._attention(number, self._norm(f"{name}.attention_norm", hidden), keys, values)
         if f"{name}.post_attention_norm" in self._weights:
             mixed = self._norm(f"{name}.post_attention_norm", mixed)
         hidden = self._node("Add", hidden, mixed)
         self._where = f"{name}.feed"
-        if f"{name}.router" in self._weights:
-            raise UnsupportedError(f"{config.architecture}: mixtures of experts are not supported yet")
         given = self._norm(f"{name}.feed_norm", hidden)
-        operator, attributes = _ACTIVATIONS[config.activation]
-        if config.gated:
-            gate = self._node(operator, self._linear(f"{name}.gate", given, config.inner), **attributes)
-            inner = self._node("Mul", gate, self._linear(f"{name}.up", given, config.inner))
-        else:
-            inner = self._node(operator, self._linear(f"{name}.up", given, config.inner), **attributes)
-        fed = self._linear(f"{name}.down", inner, config.hidden)
+        fed = self._experts(name, given) if f"{name}.router" in self._weights else self._dense(name, given)
         if f"{name}.post_feed_norm" in self._weights:
             fed = self._norm(f"{name}.post_feed_norm", fed)
         return self._node("Add", hidden, fed), after[0], after[1]
+
+    def _dense(self, name: str, given: ir.Value) -> ir.Value:
+        """A feed-forward layer, or an expert."""
+        operator, attributes = _ACTIVATIONS[self._config.activation]
+        if self._config.gated:
+            gate = self._node(operator, self._linear(f"{name}.gate", given), **attributes)
+            inner = self._node("Mul", gate, self._linear(f"{name}.up", given))
+        else:
+            inner = self._node(operator, self._linear(f"{name}.up", given), **attributes)
+        return self._linear(f"{name}.down", inner, self._config.hidden)
+
+    def _experts(self, name: str, given: ir.Value) -> ir.Value:
+        """All experts compute all tokens, and those that are not chosen weigh nothing."""
+        experts = self._config.experts
+        if experts is None:
+            raise ModelError(f"{name} has a router, and the configuration no experts")
+        shares = self._node("Softmax", self._linear(f"{name}.router", given, experts.count), axis=-1)
+        chosen = ir.Value(f"{self._where}.chosen.{len(self._nodes)}")
+        largest = self._node("TopK", shares, self._array([experts.chosen]), more=(chosen,), axis=-1)
+        if experts.normalized:
+            largest = self._node("Div", largest, self._node("ReduceSum", largest, self._array([-1]), keepdims=1))
+        nothing = self._node("Mul", shares, self._array(np.float32(0)))
+        weights = self._node("ScatterElements", nothing, chosen, largest, axis=-1)
+        total: ir.Value | None = None
+        for number in range(experts.count):
+            own = self._node("Gather", weights, self._array([number]), axis=-1)
+            made = self._node("Mul", own, self._dense(f"{name}.experts.{number}", given))
+            total = made if total is None else self._node("Add", total, made)
+        assert total is not None, "a router has rows"
+        if f"{name}.shared_router" in self._weights:
+            gate = self._node("Sigmoid", self._linear(f"{name}.shared_router", given, 1))
+            total = self._node("Add", total, self._node("Mul", gate, self._dense(f"{name}.shared", given)))
+        return total
 
     def _attention(
         self, number: int, given: ir.Value, keys: ir.Value, values: ir.Value
@@ -181,9 +206,9 @@ class _Builder:
             operands.append(self._value(f"{name}.bias", self._floats(f"{name}.bias")))
         return self._node("LayerNormalization", x, *operands, axis=-1, epsilon=config.epsilon)
 
-    def _linear(self, name: str, x: ir.Value, rows: int) -> ir.Value:
+    def _linear(self, name: str, x: ir.Value, rows: int | None = None) -> ir.Value:
         weight = self._read(name)
-        if weight.shape[0] != rows:
+        if rows is not None and weight.shape[0] != rows:
             raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {rows} rows")
         if isinstance(weight, Blocked):
             found = self._decoder("BlockedMatMul", x, *self._blocked(name, weight))
@@ -212,9 +237,12 @@ class _Builder:
 
     # ---------------------------------------------------------------------------------------------- nodes and weights
 
-    def _node(self, operator: str, *inputs: ir.Value, domain: str = "", **attributes: Any) -> ir.Value:
+    def _node(
+        self, operator: str, *inputs: ir.Value, domain: str = "", more: Sequence[ir.Value] = (), **attributes: Any
+    ) -> ir.Value:
+        """The first output of a new node; `more`: the others."""
         made = ir.Value(f"{self._where}.{operator}.{len(self._nodes)}")
-        self._nodes.append(ir.Node(operator, inputs, [made], attributes, domain=domain, name=made.name))
+        self._nodes.append(ir.Node(operator, inputs, [made, *more], attributes, domain=domain, name=made.name))
         return made
 
     def _decoder(self, operator: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:

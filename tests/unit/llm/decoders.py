@@ -1,18 +1,16 @@
-"""Tiny decoders of random weights, and what they compute, in NumPy and float64, one sequence at a time."""
+"""Tiny decoders of random weights, compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import erf
 from typing import Any
 
 import numpy as np
 
 import opweld
 from opweld.llm.compiled import CompiledRunner
-from opweld.llm.config import Config, Rope
+from opweld.llm.config import Config, Experts, Rope
 from opweld.llm.graph import STATES
 from opweld.llm.source import DecoderSource
 from opweld.llm.weights import Blocked, Weight, Weights
@@ -36,11 +34,12 @@ CONFIGS: dict[str, Config] = {
         score_cap=2.0,
         logit_cap=3.0,
     ),
+    "mixture": replace(PLAIN, architecture="mixture", experts=Experts(4, 2, 32), inner=32),
     "gpt2": replace(
         PLAIN, architecture="gpt2", kv_heads=4, ropes=(None, None), norm="layer", activation="gelu", gated=False
     ),
 }
-"""What tells decoders apart: pairs of rotary embedding, of all features or some; windows; caps; norms; biases."""
+"""What tells decoders apart: pairs of rotary embedding, of all features or some; windows; caps; norms; experts."""
 
 
 def weights_of(config: Config, blocked: bool = False) -> Weights:
@@ -77,9 +76,15 @@ def weights_of(config: Config, blocked: bool = False) -> Weights:
         for name, rows in (("query", own), ("key", shared), ("value", shared)):
             matrix(f"layers.{n}.{name}", rows, config.hidden)
         matrix(f"layers.{n}.output", config.hidden, own)
-        for name in ("gate", "up") if config.gated else ("up",):
-            matrix(f"layers.{n}.{name}", config.inner, config.hidden)
-        matrix(f"layers.{n}.down", config.hidden, config.inner)
+        layers = [f"layers.{n}."]
+        if config.experts is not None:
+            layers = [f"layers.{n}.experts.{e}." for e in range(config.experts.count)] + [f"layers.{n}.shared."]
+            matrix(f"layers.{n}.router", config.experts.count, config.hidden)
+            matrix(f"layers.{n}.shared_router", 1, config.hidden)
+        for layer in layers:
+            for name in ("gate", "up") if config.gated else ("up",):
+                matrix(f"{layer}{name}", config.inner, config.hidden)
+            matrix(f"{layer}down", config.hidden, config.inner)
     return {name: partial(_same, weight) for name, weight in made.items()}
 
 
@@ -112,77 +117,3 @@ def digest(weights: Weights) -> int:
     """Of the content of weights."""
     read = (weight() for weight in weights.values())
     return hash(tuple((w.values() if isinstance(w, Blocked) else w).tobytes() for w in read))
-
-
-def reference(config: Config, weights: Weights, tokens: Sequence[int]) -> Array:
-    """float64 [tokens, vocabulary]: the logits after each token of a sequence."""
-
-    def read(name: str) -> Array:
-        weight = weights[name]()
-        return (weight.values() if isinstance(weight, Blocked) else weight).astype(np.float64)
-
-    def linear(name: str, x: Array) -> Array:
-        found = x @ read(name).T
-        return found + read(f"{name}.bias") if f"{name}.bias" in weights else found
-
-    def norm(name: str, x: Array) -> Array:
-        if config.norm == "layer":
-            x = x - x.mean(-1, keepdims=True)
-        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + config.epsilon) * (read(name) + config.norm_offset)
-        return x + read(f"{name}.bias") if f"{name}.bias" in weights else x
-
-    count, size = len(tokens), config.head_size
-    positions = np.arange(count)
-    x = read("embedding")[list(tokens)] * config.embedding_scale
-    if "positions" in weights:
-        x = x + read("positions")[:count]
-    for n in range(config.layers):
-        name = f"layers.{n}"
-        given = norm(f"{name}.attention_norm", x)
-        q, k, v = (linear(f"{name}.{part}", given).reshape(count, -1, size) for part in ("query", "key", "value"))
-        if f"{name}.query_norm" in weights:
-            q, k = norm(f"{name}.query_norm", q), norm(f"{name}.key_norm", k)
-        rope = config.ropes[n]
-        if rope is not None:
-            q, k = _turned(q, rope, positions), _turned(k, rope, positions)
-        k, v = (np.repeat(part, config.heads // config.kv_heads, 1) for part in (k, v))
-        scores = np.einsum("qhd,khd->hqk", q, k) * config.scale
-        if config.score_cap:
-            scores = np.tanh(scores / config.score_cap) * config.score_cap
-        distance = positions[:, None] - positions
-        seen = (distance >= 0) & (distance < (config.windows[n] or count))
-        scores = np.where(seen, scores, -np.inf)
-        shares = np.exp(scores - scores.max(-1, keepdims=True))
-        shares /= shares.sum(-1, keepdims=True)
-        mixed = linear(f"{name}.output", np.einsum("hqk,khd->qhd", shares, v).reshape(count, -1))
-        x = x + (norm(f"{name}.post_attention_norm", mixed) if f"{name}.post_attention_norm" in weights else mixed)
-        given = norm(f"{name}.feed_norm", x)
-        inner = linear(f"{name}.up", given)
-        activation = _ACTIVATIONS[config.activation]
-        inner = activation(linear(f"{name}.gate", given)) * inner if config.gated else activation(inner)
-        fed = linear(f"{name}.down", inner)
-        x = x + (norm(f"{name}.post_feed_norm", fed) if f"{name}.post_feed_norm" in weights else fed)
-    logits = norm("norm", x) @ read("embedding" if config.tied else "head").T
-    return np.tanh(logits / config.logit_cap) * config.logit_cap if config.logit_cap else logits
-
-
-def _turned(x: Array, rope: Rope, positions: Array) -> Array:
-    pairs = len(rope.frequencies)
-    angles = positions[:, None, None] * rope.frequencies
-    c, s = np.cos(angles) * rope.scale, np.sin(angles) * rope.scale
-    apart = (
-        (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
-        if rope.interleaved
-        else (slice(0, pairs), slice(pairs, 2 * pairs))
-    )
-    low, high = x[..., apart[0]], x[..., apart[1]]
-    made = x.copy()
-    made[..., apart[0]], made[..., apart[1]] = low * c - high * s, high * c + low * s
-    return made
-
-
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "silu": lambda x: x / (1 + np.exp(-x)),
-    "gelu": lambda x: 0.5 * x * (1 + np.vectorize(erf)(x / 2**0.5)),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
-}

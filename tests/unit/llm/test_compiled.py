@@ -12,7 +12,8 @@ import pytest
 from opweld.errors import InputError
 from opweld.llm.compiled import CompiledRunner
 from opweld.llm.step import Span
-from tests.unit.llm.decoders import CONFIGS, PLAIN, reference, runner_of, weights_of
+from tests.unit.llm.decoder import Decoder
+from tests.unit.llm.decoders import CONFIGS, PLAIN, runner_of, weights_of
 
 Array = np.ndarray[Any, Any]
 
@@ -44,7 +45,7 @@ def run_in(model: CompiledRunner, tokens: Sequence[int], counts: Sequence[int], 
 def test_it_computes_what_the_configuration_says(name: str, blocked: bool) -> None:
     config, tokens = CONFIGS[name], tokens_of()
     found = runner(name, blocked).run([Span(tokens, 0, range(20), LENGTH)])
-    right = reference(config, weights_of(config, blocked), tokens)
+    right = Decoder(config, weights_of(config, blocked)).logits(tokens)
     # Sums of up to 64 products in float32, two layers: 2e-6 of the largest logit; measured 1.3e-6 at most.
     np.testing.assert_allclose(found, right, atol=5e-6 * np.abs(right).max(), rtol=0)
 
