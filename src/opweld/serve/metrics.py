@@ -13,6 +13,8 @@ from prometheus_client.registry import Collector
 from opweld.llm.requests import Delta
 from opweld.serve.models import Models
 
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+
 _FIRST = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _BETWEEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -47,8 +49,8 @@ class Metrics:
         return generate_latest(self._registry)
 
     def answered(self, method: str, path: str, status: int) -> None:
-        """A request has an answer, or none any more."""
-        self._requests.labels(method, path, str(status)).inc()
+        """A request has an answer, or none any more. Methods that HTTP does not have are one: clients make up any."""
+        self._requests.labels(method if method in _METHODS else "other", path, str(status)).inc()
 
     def embedded(self, model: str, tokens: int) -> None:
         """Tokens were made vectors of."""

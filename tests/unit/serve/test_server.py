@@ -46,6 +46,7 @@ def test_metrics() -> None:
         ask(running, post("/v1/embeddings", {"model": "embedder", "input": "abc"}))
         ask(running, post("/v1/chat/completions", {}))
         ask(running, head("/v1/nothing", 0, "GET"))
+        ask(running, head("/v1/nothing", 0, "INVENTED"))
         waiting.sendall(talk(STALL))
         eventually(lambda: running.engine.statistics.running == 1)
         running.engine.statistics.blocks_in_use = 25
@@ -54,6 +55,7 @@ def test_metrics() -> None:
         assert found["opweld_requests_total", (*chat, "200")] == 1
         assert found["opweld_requests_total", (*chat, "400")] == 1
         assert found["opweld_requests_total", ("GET", "other", "404")] == 1
+        assert found["opweld_requests_total", ("other", "other", "404")] == 1
         assert found["opweld_prompt_tokens_total", ("talker",)] == len("user: hello") + len(f"user: {STALL}")
         assert found["opweld_prompt_tokens_total", ("embedder",)] == 3
         assert found["opweld_generated_tokens_total", ("talker",)] == 5
