@@ -38,32 +38,34 @@ class CompiledRunner:
 
     def run(self, spans: Sequence[Span]) -> NDArray[np.float32]:
         """See `Runner`. Raises InputError for tokens, positions or blocks that are not there."""
+        tokens: list[int] = []
+        positions: list[int] = []
+        places: list[tuple[int, int]] = []
+        wanted: list[int] = []
+        size = self.block_size
         for span in spans:
             self._check(span)
-        tokens = np.concatenate([np.asarray(span.tokens, np.int64) for span in spans])
-        positions = np.concatenate([np.arange(span.start, span.start + len(span.tokens)) for span in spans])
-        tables = [np.asarray(span.blocks, np.int64) for span in spans]
-        ends = np.cumsum([len(span.tokens) for span in spans])
-        owner = np.repeat(np.arange(len(spans)), [len(span.tokens) for span in spans])
-        blocks = np.concatenate([table[positions[owner == n] // self.block_size] for n, table in enumerate(tables)])
-        work = work_of(spans, self.block_size, self._kv_heads, self._threads)
-        wanted: NDArray[np.int64] = np.concatenate(
-            [np.arange(end - span.outputs, end, dtype=np.int64) for span, end in zip(spans, ends, strict=True)]
-        )
+            count, start, blocks = len(span.tokens), span.start, span.blocks
+            tokens += span.tokens
+            positions += range(start, start + count)
+            places += [(blocks[at // size], at % size) for at in range(start, start + count)]
+            wanted += range(len(tokens) - span.outputs, len(tokens))
+        work = work_of(spans, size, self._kv_heads, self._threads)
         feeds: dict[str, Array] = {
-            "tokens": tokens,
-            "places": np.stack([blocks, positions % self.block_size], 1),
+            "tokens": np.array(tokens, np.int64),
+            "places": np.array(places, np.int64),
             "work": work.work,
             "tables": work.tables,
             "owners": work.owners,
             "parts": work.parts,
             # A step without logits still computes those of its last token: sizes are 1 or more.
-            "wanted": (wanted if len(wanted) else ends[-1:] - 1),
+            "wanted": np.array(wanted or [len(tokens) - 1], np.int64),
         }
+        at = np.array(positions, np.int64)
         if self._has_positions:
-            feeds["positions"] = positions
+            feeds["positions"] = at
         for number, angles in enumerate(self._angles):
-            feeds[f"cosines.{number}"], feeds[f"sines.{number}"] = angles.at(positions)
+            feeds[f"cosines.{number}"], feeds[f"sines.{number}"] = angles.at(at)
         logits: NDArray[np.float32] = self.model.run(feeds, self._state)["logits"]
         return logits[: len(wanted)]
 
@@ -75,10 +77,10 @@ class CompiledRunner:
         last = span.start + len(span.tokens)
         if not span.tokens or not span.start >= 0 or not 0 <= span.outputs <= len(span.tokens):
             raise InputError(f"a span of {len(span.tokens)} tokens from {span.start} on, {span.outputs} of them wanted")
-        if not all(0 <= token < self.vocabulary for token in span.tokens):
+        if min(span.tokens) < 0 or max(span.tokens) >= self.vocabulary:
             raise InputError(f"a token is not one of the {self.vocabulary} of the vocabulary")
         if last > self.context:
             raise InputError(f"a sequence of {last} tokens, where the model takes {self.context}")
         needed = -(-last // self.block_size)
-        if len(span.blocks) < needed or not all(0 <= block < self.blocks for block in span.blocks):
+        if len(span.blocks) < needed or min(span.blocks) < 0 or max(span.blocks) >= self.blocks:
             raise InputError(f"a sequence of {last} tokens needs {needed} blocks of the {self.blocks} of the pool")
