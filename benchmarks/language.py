@@ -87,7 +87,7 @@ def greedy(model: Path, tokens: int) -> None:
     from the same weights; answers are computed all at once."""
     loaded = load(model)
     prompts = [loaded.opened.tokenizer.chat([{"role": "user", "content": text}]) for text in ASKED]
-    llm = LLM(loaded.runner, loaded.opened.tokenizer)
+    llm = LLM.of(loaded.runner, loaded.opened.tokenizer)
     answers = llm.generate(prompts, Sampling(temperature=0, limit=tokens, to_the_limit=True))
     reference = _transformers(loaded)
     wrong = 0
@@ -229,7 +229,7 @@ def batch(model: Path, threads: int) -> None:
     loaded = load(model, threads=threads)
     rng = np.random.default_rng(1)
     prompts = [[int(t) for t in rng.integers(200, 40000, int(size))] for size in np.linspace(200, 2000, 8)]
-    llm = LLM(loaded.runner, loaded.opened.tokenizer)
+    llm = LLM.of(loaded.runner, loaded.opened.tokenizer)
     begin = time.perf_counter()
     answers = llm.generate(prompts, Sampling(temperature=0, limit=100, to_the_limit=True))
     seconds = time.perf_counter() - begin

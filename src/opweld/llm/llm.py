@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +13,8 @@ from opweld.errors import OptionError
 from opweld.llm.engine import Engine, Outcome
 from opweld.llm.requests import Chosen, Delta, Finish, Request, Sampling
 from opweld.llm.settings import Settings
-from opweld.llm.step import Runner
+from opweld.llm.step import Progress, Runner
 from opweld.llm.text import Tokenizer
-
-DEFAULT = Sampling()
 
 
 class TextTokenizer(Tokenizer, Protocol):
@@ -42,25 +41,55 @@ class Answer:
 
 
 class LLM:
-    """A model for one thread. `AsyncEngine` serves many callers at once."""
+    """A language model for one thread. `AsyncEngine` serves many callers at once.
+
+    Attributes:
+        tokenizer: between texts and tokens. engine: what answers. sampling: how tokens are chosen where a call does not
+            say: as the model's files have it.
+    """
 
     def __init__(
-        self, runner: Runner, tokenizer: TextTokenizer, settings: Settings | None = None, draft: Runner | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        memory: int | None = None,
+        threads: int | None = None,
+        context: int | None = None,
+        settings: Settings | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        self.tokenizer = tokenizer
-        self.engine = Engine(runner, tokenizer, settings, draft)
+        """Loads a model; see `opweld.llm.load.load` for the arguments and errors. settings: of the engine."""
+        from opweld.llm.load import load
+
+        loaded = load(path, memory=memory, threads=threads, context=context, progress=progress)
+        self._begin(Engine(loaded.runner, loaded.opened.tokenizer, settings), loaded.opened.tokenizer)
+        self.sampling = loaded.opened.generation
+
+    @classmethod
+    def of(
+        cls, runner: Runner, tokenizer: TextTokenizer, settings: Settings | None = None, draft: Runner | None = None
+    ) -> LLM:
+        """One of a model that runs already; draft: a smaller one, which guesses what it will say."""
+        made = cls.__new__(cls)
+        made._begin(Engine(runner, tokenizer, settings, draft), tokenizer)
+        return made
+
+    def _begin(self, engine: Engine, tokenizer: TextTokenizer) -> None:
+        self.tokenizer, self.engine, self.sampling = tokenizer, engine, Sampling()
         self._ids = map(str, itertools.count())
         self._told: dict[str, deque[tuple[str, Outcome]]] = {}
 
     def generate(
         self,
         prompts: str | Sequence[str] | Sequence[Sequence[int]],
-        sampling: Sampling | Sequence[Sampling] = DEFAULT,
+        sampling: Sampling | Sequence[Sampling] | None = None,
     ) -> list[Answer]:
-        """The answers to prompts, texts or tokens, in their order. sampling: one for all, or one for each.
+        """The answers to prompts, texts or tokens, in their order. sampling: one for all, or one for each; the model's
+        where None.
 
         Raises InputError or OptionError where a prompt cannot be answered, and RunError where the model fails; no
         answer is given then."""
+        sampling = self.sampling if sampling is None else sampling
         several = [prompts] if isinstance(prompts, str) else list(prompts)
         ways = [sampling] * len(several) if isinstance(sampling, Sampling) else list(sampling)
         if len(ways) != len(several):
@@ -79,9 +108,9 @@ class LLM:
                 answer.logprobs += delta.chosen
         return list(answers.values())
 
-    def stream(self, prompt: str | Sequence[int], sampling: Sampling = DEFAULT) -> Generator[Delta]:
+    def stream(self, prompt: str | Sequence[int], sampling: Sampling | None = None) -> Generator[Delta]:
         """The answer to a prompt, piece by piece. Closing the iterator ends the request."""
-        for _, delta in self._run([self._request(prompt, sampling)]):
+        for _, delta in self._run([self._request(prompt, sampling or self.sampling)]):
             yield delta
 
     def _request(self, prompt: str | Sequence[int], sampling: Sampling) -> Request:

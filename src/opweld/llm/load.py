@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +16,13 @@ from opweld.llm.config import Config
 from opweld.llm.files import Opened, open_model
 from opweld.llm.memory import Memory, memory_for
 from opweld.llm.source import DecoderSource
+from opweld.llm.step import Progress
 
 if TYPE_CHECKING:
     from opweld.build.cache import Cache
 
 BLOCK = 32
 """Tokens of a block of the cache."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

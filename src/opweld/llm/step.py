@@ -7,12 +7,15 @@ blocks of a pool; its block table says in which. Block b of a sequence holds its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Told while a model is compiled: what is being done, steps done, steps in all."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ GREEDY = Sampling(temperature=0, limit=6)
 
 
 def test_answers_are_in_the_order_of_prompts() -> None:
-    model = LLM(FakeRunner(), LETTERS, Settings(rows=2))
+    model = LLM.of(FakeRunner(), LETTERS, Settings(rows=2))
     prompts = ["ABC", "Q", "HELLO"]
     answers = model.generate(prompts, GREEDY)
     for prompt, answer in zip(prompts, answers, strict=True):
@@ -28,7 +28,7 @@ def test_answers_are_in_the_order_of_prompts() -> None:
 
 
 def test_each_prompt_may_have_its_own_sampling() -> None:
-    model = LLM(FakeRunner(), LETTERS)
+    model = LLM.of(FakeRunner(), LETTERS)
     ways = [Sampling(limit=2, to_the_limit=True), Sampling(limit=4, to_the_limit=True, logprobs=2)]
     one, other = model.generate(["A", "B"], ways)
     assert (len(one.tokens), len(other.tokens)) == (2, 4)
@@ -40,7 +40,7 @@ def test_each_prompt_may_have_its_own_sampling() -> None:
 
 def test_a_prompt_that_cannot_be_answered_leaves_nothing_behind() -> None:
     runner = FakeRunner()
-    model = LLM(runner, LETTERS)
+    model = LLM.of(runner, LETTERS)
     with pytest.raises(InputError, match="empty"):
         model.generate(["A", ""], GREEDY)
     assert model.engine.unfinished == 0
@@ -55,7 +55,7 @@ def test_a_prompt_that_cannot_be_answered_leaves_nothing_behind() -> None:
 
 
 def test_streams_that_are_read_by_turns_each_get_their_own() -> None:
-    model = LLM(FakeRunner(), LETTERS)
+    model = LLM.of(FakeRunner(), LETTERS)
     streams = [model.stream(prompt, Sampling(temperature=0, limit=6, to_the_limit=True)) for prompt in ("AB", "CD")]
     got: list[list[int]] = [[], []]
     for _ in range(6):
@@ -68,7 +68,7 @@ def test_streams_that_are_read_by_turns_each_get_their_own() -> None:
 
 
 def test_closing_a_stream_ends_its_request() -> None:
-    model = LLM(FakeRunner(), LETTERS)
+    model = LLM.of(FakeRunner(), LETTERS)
     stream = model.stream("A", Sampling(to_the_limit=True))
     next(stream)
     assert model.engine.unfinished == 1
