@@ -15,30 +15,18 @@ Outputs: logits [L, vocabulary], and the states.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
-
-import ml_dtypes
 import numpy as np
 
 from opweld import ir
 from opweld.errors import ModelError
 from opweld.llm.config import Config, Rope
-from opweld.llm.weights import Blocked, Weight, Weights
-from opweld.ops.decoder.domain import DOMAIN
+from opweld.llm.graph_builder import GraphBuilder, graph_input
+from opweld.llm.weights import Weights
 from opweld.tensor.dtype import DType
 from opweld.tensor.paged import WORK, padded_size
 
 STATES = {"keys.*": "keys_after.*", "values.*": "values_after.*"}
 """The states of the graph, as `opweld.compile` takes them."""
-
-_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "silu": ("Swish", {}),
-    "gelu": ("Gelu", {}),
-    "gelu_tanh": ("Gelu", {"approximate": "tanh"}),
-    "relu": ("Relu", {}),
-}
 
 
 def ropes_of(config: Config) -> tuple[Rope, ...]:
@@ -53,35 +41,36 @@ def decoder_graph(config: Config, weights: Weights, block: int) -> ir.Graph:
     return _Builder(config, weights, block).built()
 
 
-class _Builder:
+class _Builder(GraphBuilder):
     def __init__(self, config: Config, weights: Weights, block: int) -> None:
-        self._config, self._weights, self._block = config, weights, block
-        self._nodes: list[ir.Node] = []
-        self._stored: dict[str, ir.Value] = {}
-        self._where = ""
+        super().__init__(config.architecture, weights)
+        self._config, self._block = config, block
 
     def built(self) -> ir.Graph:
         config = self._config
         ropes = ropes_of(config)
         fed = {
-            "tokens": _input("tokens", DType.I64, "T"),
-            "places": _input("places", DType.I64, "T", 2),
-            "work": _input("work", DType.I64, "W", WORK),
-            "tables": _input("tables", DType.I64, "E"),
-            "owners": _input("owners", DType.I64, "P"),
-            "parts": _input("parts", DType.I64, "T", 2),
-            "wanted": _input("wanted", DType.I64, "L"),
+            "tokens": graph_input("tokens", DType.I64, "T"),
+            "places": graph_input("places", DType.I64, "T", 2),
+            "work": graph_input("work", DType.I64, "W", WORK),
+            "tables": graph_input("tables", DType.I64, "E"),
+            "owners": graph_input("owners", DType.I64, "P"),
+            "parts": graph_input("parts", DType.I64, "T", 2),
+            "wanted": graph_input("wanted", DType.I64, "L"),
         }
         if "positions" in self._weights:
-            fed["positions"] = _input("positions", DType.I64, "T")
+            fed["positions"] = graph_input("positions", DType.I64, "T")
         for number, rope in enumerate(ropes):
             for name in (f"cosines.{number}", f"sines.{number}"):
-                fed[name] = _input(name, DType.F32, "T", len(rope.frequencies))
+                fed[name] = graph_input(name, DType.F32, "T", len(rope.frequencies))
         self._fed = fed
         keys = (config.kv_heads, config.head_size, self._block)
         values = (config.kv_heads, self._block, padded_size(config.head_size))
         pools = [
-            (_input(f"keys.{n}", DType.F32, "blocks", *keys), _input(f"values.{n}", DType.F32, "blocks", *values))
+            (
+                graph_input(f"keys.{n}", DType.F32, "blocks", *keys),
+                graph_input(f"values.{n}", DType.F32, "blocks", *values),
+            )
             for n in range(config.layers)
         ]
         self._where = "embedding"
@@ -125,12 +114,12 @@ class _Builder:
 
     def _dense(self, name: str, given: ir.Value) -> ir.Value:
         """A feed-forward layer, or an expert."""
-        operator, attributes = _ACTIVATIONS[self._config.activation]
+        activation = self._config.activation
         if self._config.gated:
-            gate = self._node(operator, self._linear(f"{name}.gate", given), **attributes)
+            gate = self._activation(activation, self._linear(f"{name}.gate", given))
             inner = self._node("Mul", gate, self._linear(f"{name}.up", given))
         else:
-            inner = self._node(operator, self._linear(f"{name}.up", given), **attributes)
+            inner = self._activation(activation, self._linear(f"{name}.up", given))
         return self._linear(f"{name}.down", inner, self._config.hidden)
 
     def _experts(self, name: str, given: ir.Value) -> ir.Value:
@@ -197,101 +186,11 @@ class _Builder:
 
     def _norm(self, name: str, x: ir.Value) -> ir.Value:
         config = self._config
-        scale = np.asarray(self._floats(name), np.float32) + np.float32(config.norm_offset)
-        if config.norm == "rms":
-            weight = self._value(name, scale)
-            return self._node("RMSNormalization", x, weight, axis=-1, epsilon=config.epsilon)
-        operands = [self._value(name, scale)]
-        if f"{name}.bias" in self._weights:
-            operands.append(self._value(f"{name}.bias", self._floats(f"{name}.bias")))
-        return self._node("LayerNormalization", x, *operands, axis=-1, epsilon=config.epsilon)
-
-    def _linear(self, name: str, x: ir.Value, rows: int | None = None) -> ir.Value:
-        weight = self._read(name)
-        if rows is not None and weight.shape[0] != rows:
-            raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {rows} rows")
-        if isinstance(weight, Blocked):
-            found = self._decoder("BlockedMatMul", x, *self._blocked(name, weight))
-        else:
-            # [in, out], as MatMul has it: a view, which is packed when the model is compiled.
-            turned = self._value(f"{name}.turned", np.asarray(weight, np.float32).T)
-            found = self._node("MatMul", x, turned)
-        if f"{name}.bias" in self._weights:
-            found = self._node("Add", found, self._value(f"{name}.bias", self._floats(f"{name}.bias")))
-        return found
-
-    def _gathered(self, name: str, rows: ir.Value, shape: tuple[int, int] | None) -> ir.Value:
-        weight = self._read(name)
-        if shape is not None and tuple(weight.shape) != shape:
-            raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {list(shape)}")
-        if isinstance(weight, Blocked):
-            return self._decoder("BlockedGather", rows, *self._blocked(name, weight))
-        return self._node("Gather", self._value(name, np.asarray(weight, np.float32)), rows, axis=0)
-
-    def _scaled(self, x: ir.Value, scale: float) -> ir.Value:
-        return x if scale == 1 else self._node("Mul", x, self._array(np.float32(scale)))
+        if config.norm == "layer":
+            return self._layer_norm(name, x, config.epsilon, config.norm_offset)
+        weight = self._value(name, self._floats(name) + np.float32(config.norm_offset))
+        return self._node("RMSNormalization", x, weight, axis=-1, epsilon=config.epsilon)
 
     def _capped(self, x: ir.Value, cap: float) -> ir.Value:
         inner = self._node("Tanh", self._node("Div", x, self._array(np.float32(cap))))
         return self._node("Mul", inner, self._array(np.float32(cap)))
-
-    # ---------------------------------------------------------------------------------------------- nodes and weights
-
-    def _node(
-        self, operator: str, *inputs: ir.Value, domain: str = "", more: Sequence[ir.Value] = (), **attributes: Any
-    ) -> ir.Value:
-        """The first output of a new node; `more`: the others."""
-        made = ir.Value(f"{self._where}.{operator}.{len(self._nodes)}")
-        self._nodes.append(ir.Node(operator, inputs, [made, *more], attributes, domain=domain, name=made.name))
-        return made
-
-    def _decoder(self, operator: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
-        return self._node(operator, *inputs, domain=DOMAIN, **attributes)
-
-    def _read(self, name: str) -> Weight:
-        read = self._weights.get(name)
-        if read is None:
-            raise ModelError(f"{self._config.architecture}: the model has no weight {name}")
-        return read()
-
-    def _floats(self, name: str) -> np.ndarray[Any, Any]:
-        weight = self._read(name)
-        return weight.values() if isinstance(weight, Blocked) else np.asarray(weight, np.float32)
-
-    def _blocked(self, name: str, weight: Blocked) -> Sequence[ir.Value]:
-        """Codes, scales and minimums, float16 where these numbers are, as most formats have them."""
-        codes = weight.codes.astype(ml_dtypes.uint4) if _is_uint4(weight) else weight.codes
-        parts = {"codes": codes, "scales": _narrow(weight.scales)}
-        if weight.minimums is not None:
-            parts["minimums"] = _narrow(weight.minimums)
-        return [self._value(f"{name}.{kind}", part) for kind, part in parts.items()]
-
-    def _value(self, name: str, array: np.ndarray[Any, Any]) -> ir.Value:
-        if name not in self._stored:
-            dtype = DType.of_numpy(array.dtype)
-            stored = ir.Stored(dtype, array.shape, partial(_same, array))
-            self._stored[name] = ir.Value(name, dtype, array.shape, stored)
-        return self._stored[name]
-
-    def _array(self, value: Any) -> ir.Value:
-        array = np.asarray(value, np.int64) if isinstance(value, list) else np.asarray(value)
-        return self._value(f"{self._where}.constant.{len(self._nodes)}", array)
-
-
-def _input(name: str, dtype: DType, *shape: int | str) -> ir.Value:
-    return ir.Value(name, dtype, shape)
-
-
-def _same(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return array
-
-
-def _is_uint4(weight: Blocked) -> bool:
-    return weight.bits == 4 and weight.codes.dtype == np.uint8
-
-
-def _narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array as float16, where that is the same."""
-    with np.errstate(over="ignore"):
-        narrow = array.astype(np.float16)
-    return narrow if (narrow.astype(np.float32) == array).all() else array

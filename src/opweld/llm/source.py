@@ -1,7 +1,8 @@
-"""Language models: a decoder by its configuration and its weights."""
+"""Language models by their configuration and their weights."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from opweld.errors import UnsupportedError
 from opweld.frontends.source import Source
 
 if TYPE_CHECKING:
+    from opweld import ir
     from opweld.build.cache import Cache
     from opweld.frontend.program import Program
     from opweld.ledger import Ledger
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class DecoderSource(Source):
-    """A decoder, whose graph `llm/graph.py` makes.
+class LanguageSource(Source):
+    """A model whose graph opweld makes itself.
 
     Attributes:
-        config, weights: what it computes. block: tokens of a block of its cache.
+        config, weights: what it computes. block: tokens of a block of keys and values.
         identity: a hash of the configuration and the content of all weights, given the cache of digests.
     """
 
@@ -34,24 +36,22 @@ class DecoderSource(Source):
     block: int
     identity: Callable[[Cache], str]
 
+    @abstractmethod
+    def graph(self) -> ir.Graph:
+        """What one step computes."""
+
     @property
     def title(self) -> str:
         """Its architecture."""
         return f"a language model ({self.config.architecture})"
 
-    def digest(self, cache: Cache) -> str:
-        """See `Source.digest`."""
-        return f"decoder {self.block} {self.identity(cache)}"
-
     def read(self, options: Options, ledger: Ledger, stage: Stage) -> Program:
         """See `Source.read`."""
         from opweld.frontends.graph import graph_program
         from opweld.interface import ModelMetadata
-        from opweld.llm.graph import decoder_graph
 
-        graph = stage("load", decoder_graph, self.config, self.weights, self.block)
         metadata = ModelMetadata(producer="opweld", graph=self.config.architecture)
-        return graph_program(graph, options, ledger, stage, metadata=metadata)
+        return graph_program(stage("load", self.graph), options, ledger, stage, metadata=metadata)
 
     def check(
         self,
@@ -63,3 +63,18 @@ class DecoderSource(Source):
     ) -> Check:
         """There is none: a step depends on what the cache holds."""
         raise UnsupportedError("a language model has no reference of a single step; compare what it generates")
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderSource(LanguageSource):
+    """A decoder, whose graph `llm/graph.py` makes."""
+
+    def digest(self, cache: Cache) -> str:
+        """See `Source.digest`."""
+        return f"decoder {self.block} {self.identity(cache)}"
+
+    def graph(self) -> ir.Graph:
+        """See `LanguageSource.graph`."""
+        from opweld.llm.graph import decoder_graph
+
+        return decoder_graph(self.config, self.weights, self.block)

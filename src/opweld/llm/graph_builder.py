@@ -1,0 +1,136 @@
+"""What graphs of language models are built of: nodes, and weights as initializers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from opweld import ir
+from opweld.errors import ModelError
+from opweld.llm.weights import Blocked, Weight, Weights
+from opweld.ops.decoder.domain import DOMAIN
+from opweld.tensor.dtype import DType
+
+_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "silu": ("Swish", {}),
+    "gelu": ("Gelu", {}),
+    "gelu_tanh": ("Gelu", {"approximate": "tanh"}),
+    "relu": ("Relu", {}),
+    "tanh": ("Tanh", {}),
+}
+
+
+class GraphBuilder:
+    """A graph under construction: nodes in the order in which they compute, and each weight once.
+
+    `_where` is the part of the model that the next nodes are of; it is in their names."""
+
+    def __init__(self, architecture: str, weights: Weights) -> None:
+        self._architecture, self._weights = architecture, weights
+        self._nodes: list[ir.Node] = []
+        self._stored: dict[str, ir.Value] = {}
+        self._where = ""
+
+    # -------------------------------------------------------------------------------------------------------- layers
+
+    def _linear(self, name: str, x: ir.Value, rows: int | None = None) -> ir.Value:
+        weight = self._read(name)
+        if rows is not None and weight.shape[0] != rows:
+            raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {rows} rows")
+        if isinstance(weight, Blocked):
+            found = self._decoder("BlockedMatMul", x, *self._blocked(name, weight))
+        else:
+            # [in, out], as MatMul has it: a view, which is packed when the model is compiled.
+            turned = self._value(f"{name}.turned", np.asarray(weight, np.float32).T)
+            found = self._node("MatMul", x, turned)
+        if f"{name}.bias" in self._weights:
+            found = self._node("Add", found, self._value(f"{name}.bias", self._floats(f"{name}.bias")))
+        return found
+
+    def _gathered(self, name: str, rows: ir.Value, shape: tuple[int, int] | None) -> ir.Value:
+        weight = self._read(name)
+        if shape is not None and tuple(weight.shape) != shape:
+            raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {list(shape)}")
+        if isinstance(weight, Blocked):
+            return self._decoder("BlockedGather", rows, *self._blocked(name, weight))
+        return self._node("Gather", self._value(name, np.asarray(weight, np.float32)), rows, axis=0)
+
+    def _scaled(self, x: ir.Value, scale: float) -> ir.Value:
+        return x if scale == 1 else self._node("Mul", x, self._array(np.float32(scale)))
+
+    def _layer_norm(self, name: str, x: ir.Value, epsilon: float, offset: float = 0.0) -> ir.Value:
+        """With a mean, and with a bias where there is one; offset: added to the weight."""
+        operands = [self._value(name, self._floats(name) + np.float32(offset))]
+        if f"{name}.bias" in self._weights:
+            operands.append(self._value(f"{name}.bias", self._floats(f"{name}.bias")))
+        return self._node("LayerNormalization", x, *operands, axis=-1, epsilon=epsilon)
+
+    def _activation(self, kind: str, x: ir.Value) -> ir.Value:
+        operator, attributes = _ACTIVATIONS[kind]
+        return self._node(operator, x, **attributes)
+
+    # ---------------------------------------------------------------------------------------------- nodes and weights
+
+    def _node(
+        self, operator: str, *inputs: ir.Value, domain: str = "", more: Sequence[ir.Value] = (), **attributes: Any
+    ) -> ir.Value:
+        """The first output of a new node; `more`: the others."""
+        made = ir.Value(f"{self._where}.{operator}.{len(self._nodes)}")
+        self._nodes.append(ir.Node(operator, inputs, [made, *more], attributes, domain=domain, name=made.name))
+        return made
+
+    def _decoder(self, operator: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:
+        return self._node(operator, *inputs, domain=DOMAIN, **attributes)
+
+    def _read(self, name: str) -> Weight:
+        read = self._weights.get(name)
+        if read is None:
+            raise ModelError(f"{self._architecture}: the model has no weight {name}")
+        return read()
+
+    def _floats(self, name: str) -> np.ndarray[Any, Any]:
+        weight = self._read(name)
+        return weight.values() if isinstance(weight, Blocked) else np.asarray(weight, np.float32)
+
+    def _blocked(self, name: str, weight: Blocked) -> Sequence[ir.Value]:
+        """Codes, scales and minimums, float16 where these numbers are, as most formats have them."""
+        codes = weight.codes.astype(ml_dtypes.uint4) if _is_uint4(weight) else weight.codes
+        parts = {"codes": codes, "scales": _narrow(weight.scales)}
+        if weight.minimums is not None:
+            parts["minimums"] = _narrow(weight.minimums)
+        return [self._value(f"{name}.{kind}", part) for kind, part in parts.items()]
+
+    def _value(self, name: str, array: np.ndarray[Any, Any]) -> ir.Value:
+        if name not in self._stored:
+            dtype = DType.of_numpy(array.dtype)
+            stored = ir.Stored(dtype, array.shape, partial(_same, array))
+            self._stored[name] = ir.Value(name, dtype, array.shape, stored)
+        return self._stored[name]
+
+    def _array(self, value: Any) -> ir.Value:
+        array = np.asarray(value, np.int64) if isinstance(value, list) else np.asarray(value)
+        return self._value(f"{self._where}.constant.{len(self._nodes)}", array)
+
+
+def graph_input(name: str, dtype: DType, *shape: int | str) -> ir.Value:
+    """An input of a graph."""
+    return ir.Value(name, dtype, shape)
+
+
+def _same(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array
+
+
+def _is_uint4(weight: Blocked) -> bool:
+    return weight.bits == 4 and weight.codes.dtype == np.uint8
+
+
+def _narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array as float16, where that is the same."""
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float16)
+    return narrow if (narrow.astype(np.float32) == array).all() else array
