@@ -30,8 +30,10 @@ class Work:
     parts: Int64
 
 
-def work_of(spans: Sequence[Span], block: int, kv_heads: int, threads: int) -> Work:
+def work_of(spans: Sequence[Span], block: int, kv_heads: int, threads: int, causal: bool = True) -> Work:
     """The work of a step. Where a few tokens have many keys, threads share those of one head.
+
+    causal: whether a token sees the keys up to its own; else each sees all of its span, and those before.
 
     A step of one token is made of a dozen numbers, so lists are faster here than arrays."""
     rows: list[tuple[int, ...]] = []
@@ -50,12 +52,14 @@ def work_of(spans: Sequence[Span], block: int, kv_heads: int, threads: int) -> W
             if shares > 1:
                 for share in range(shares):
                     chunk, end = share * chunks // shares, (share + 1) * chunks // shares
-                    rows.append((token, count, start, table, head, chunk, end, part + chunk, stride, 1))
+                    rows.append(
+                        (token, count, start if causal else last, table, head, chunk, end, part + chunk, stride, 1)
+                    )
                 continue
             for i in range(0, count, QUERIES):
                 size = min(QUERIES, count - i)
-                end = (start + i + size - 1) // CHUNK + 1
-                rows.append((token + i, size, start + i, table, head, 0, end, part + i, 1, 0))
+                position, seen = (start + i, start + i + size - 1) if causal else (last, last)
+                rows.append((token + i, size, position, table, head, 0, seen // CHUNK + 1, part + i, 1, 0))
         tables += span.blocks[: last // block + 1]
         for i in range(count):
             parts.append((part + i * stride, stride))

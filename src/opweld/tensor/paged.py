@@ -8,7 +8,8 @@ were divided among rows of `work`. The C is `runtime/c/opweld_attend.h`.
 A row of `work` says which queries a call computes:
 
     token, count     queries [token, token + count) of the step
-    position         of the first one in its sequence; keys up to its own are seen
+    position         of the first one in its sequence, where attention is `causal`: query i sees the keys up to
+                     position + i; else of the last key, which they all see with those before it
     table            where the block table of the sequence begins in `tables`
     head             of keys and values, with its `group` heads of queries
     chunk, end       the chunks of keys
@@ -56,7 +57,7 @@ def part_size(size: Any) -> Any:
 
 def _attend_parts(numbers: Numbers) -> tuple[Any, ...]:
     """A row of work; queries, keys, values, block tables, owners; parts."""
-    tokens, blocks, entries, count, kv_heads, group, size, block, _, _ = numbers
+    tokens, blocks, entries, count, kv_heads, group, size, block, _, _, _ = numbers
     heads, pool = kv_heads * group, blocks * kv_heads * block
     padded = padded_size(size)
     return WORK, tokens * heads * size, pool * size, pool * padded, entries, count, count * heads * part_size(size)
@@ -74,12 +75,12 @@ def _attend_scratch(numbers: Numbers) -> tuple[tuple[DType, Any], ...]:
 
 def _attend(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
     row, queries, keys, values, tables, owners = operands
-    tokens, blocks, entries, count, kv_heads, group, size, block, window, cap_bits = map(int, numbers)
+    tokens, blocks, entries, count, kv_heads, group, size, block, window, cap_bits, causal = map(int, numbers)
     token, queried, position, table, head, chunk, end, first, stride, apart = map(int, row)
     cap = float(np.int32(cap_bits).view(np.float32))
     q = queries.reshape(tokens, kv_heads, group, size)
     parts = results[0].reshape(count, kv_heads, group, part_size(size))
-    needed = (position + queried - 1) // block + 1
+    needed = (position + causal * (queried - 1)) // block + 1
     if not (0 <= token <= tokens - queried and 0 <= head < kv_heads and 0 <= table <= entries - needed):
         raise OpweldError("an index is out of range: a row of work")
     own = tables[table : table + needed].astype(np.int64)
@@ -90,7 +91,7 @@ def _attend(operands: Sequence[Array], results: Sequence[Array], numbers: Number
     for i in range(queried):
         if not 0 <= first + i * stride < count or owners[first + i * stride] != token + i:
             raise OpweldError("an index is out of range: a part")
-        high = position + i + 1
+        high = position + causal * i + 1
         low = max(0, high - window) if window else 0
         for g in range(group):
             if not apart:

@@ -3,9 +3,9 @@
     AppendKeys(pool [blocks, kv_heads, size, block], keys [tokens, kv_heads * size], places [tokens, 2])       the pool
     AppendValues(pool [blocks, kv_heads, block, padded], values [tokens, kv_heads * size], places [tokens, 2])  the pool
     PagedAttention(queries [tokens, heads * size], keys, values, work [items, WORK], tables [entries], owners [parts],
-                   parts [tokens, 2]; size, window, cap)                                [tokens, heads * size]
+                   parts [tokens, 2]; window, cap, causal)                              [tokens, heads * size]
 
-A place is a block, and a position in it.
+A place is a block, and a position in it. Without `causal` (1 where it is not given) queries see all keys of a text.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ def infer_attention(scope: Inference, node: ir.Node) -> list[Fact]:
     queries, keys, values, work, tables, owners, parts = (scope.fact(required(node, n)) for n in range(7))
     for fact, rank in ((queries, 2), (keys, 4), (values, 4), (work, 2), (tables, 1), (owners, 1), (parts, 2)):
         require_rank(fact, rank, node, rank)
+    if int(attribute(node, "window", 0)) and not int(attribute(node, "causal", 1)):
+        raise ModelError(f"{describe(node)}: a window is of the last keys, which queries without causal do not have")
     blocks, kv_heads, size, block = keys.shape
     for at, wanted in enumerate((blocks, kv_heads, block, as_dim(padded_size(int(size))))):
         scope.same(values.shape[at], wanted, node, "keys and values of one pool")
@@ -95,8 +97,8 @@ def lower_attention(scope: Lowering, node: ir.Node) -> None:
     blocks, kv_heads, size, block = scope.fact(keys).shape
     heads, count, entries = width // size, scope.fact(owners).shape[0], scope.fact(tables).shape[0]
     cap = int(np.float32(attribute(node, "cap", 0.0)).view(np.int32))
-    window = int(attribute(node, "window", 0))
-    numbers = (tokens, blocks, entries, count, kv_heads, heads // kv_heads, size, block, window, cap)
+    window, causal = int(attribute(node, "window", 0)), int(bool(attribute(node, "causal", 1)))
+    numbers = (tokens, blocks, entries, count, kv_heads, heads // kv_heads, size, block, window, cap, causal)
     read = [scope.tensor(value) for value in (work, queries, keys, values, tables, owners)]
     shape = (count, heads, as_dim(part_size(int(size))))
     (made,) = scope.extern("attend", read, [(DType.F32, shape)], numbers, scope.fact(work).shape[0])

@@ -3,9 +3,9 @@
  *
  * Keys of a sequence are taken in chunks of OPW_CHUNK from position 0 on. A chunk is computed from nothing: its largest
  * score m, the sum l of exp(score - m), and the sum of values so weighted; chunks are then joined one after the other.
- * So what a query gets depends on its position and its keys alone, not on which queries are computed beside it, how
- * many threads share the chunks, or how the sequence was cut into steps. Every row of a register tile goes through the
- * same operations in the same order, however many rows it has.
+ * So what a query gets depends on the keys that it sees alone, not on which queries are computed beside it, how many
+ * threads share the chunks, or how the sequence was cut into steps. Every row of a register tile goes through the same
+ * operations in the same order, however many rows it has.
  *
  * A part is m, l, and the weighted sum, of `padded` floats, from the third float on, at a multiple of 16 floats: PART_HEAD
  * floats come first. */
@@ -18,9 +18,10 @@
 #define OPW_PART_HEAD 16
 #define OPW_QUERY_ROWS 4
 
-/* A row of `work`: queries [token, token + count) of the step, whose first is at `position` of its sequence, with the
- * block table from `table` on; a head of keys and values; chunks [chunk, end). The result of query i, or where `apart` of
- * its chunk c alone, is part first + i * stride + (apart ? c - chunk : 0). */
+/* A row of `work`: queries [token, token + count) of the step, whose first is at `position` of its sequence, or, where
+ * attention is not `causal`, which all see the keys up to `position`; with the block table from `table` on; a head of
+ * keys and values; chunks [chunk, end). The result of query i, or where `apart` of its chunk c alone, is part
+ * first + i * stride + (apart ? c - chunk : 0). */
 typedef struct {
     int64_t token, count, position, table, head, chunk, end, first, stride, apart;
 } opw_attend_item;
@@ -178,14 +179,14 @@ static __attribute__((unused)) void attend_i64(
     const int64_t *row, const float *queries, const float *keys, const float *values, const int64_t *tables,
     const int64_t *owners, float *parts, float *scores, float *sums, int64_t tokens, int64_t blocks, int64_t entries,
     int64_t count, int64_t kv_heads, int64_t group, int64_t size, int64_t block, int64_t window, int64_t cap,
-    int64_t *error) {
+    int64_t causal, int64_t *error) {
     opw_attend_item item;
     memcpy(&item, row, sizeof item);
     int64_t padded = (size + 15) / 16 * 16, part = OPW_PART_HEAD + padded;
     opw_attend_model own = {queries, keys, values, tables, kv_heads, group, size, padded, block, window, 0};
     int32_t bits = (int32_t)cap;
     memcpy(&own.cap, &bits, sizeof bits);
-    int64_t last = item.position + item.count - 1, needed = last / block + 1;
+    int64_t last = item.position + (causal ? item.count - 1 : 0), needed = last / block + 1;
     bool right = item.token >= 0 && item.count >= 1 && item.token <= tokens - item.count && item.position >= 0 &&
                  item.head >= 0 && item.head < kv_heads && item.chunk >= 0 && item.chunk < item.end && item.end <= last / OPW_CHUNK + 1 &&
                  item.table >= 0 && needed <= entries && item.table <= entries - needed && item.first >= 0 &&
@@ -206,7 +207,7 @@ static __attribute__((unused)) void attend_i64(
         for (int r = 0; r < rows; r++) {
             int64_t i = (at + r) / group, g = (at + r) % group;
             query[r] = queries + ((item.token + i) * kv_heads * group + item.head * group + g) * size;
-            position[r] = item.position + i;
+            position[r] = item.position + (causal ? i : 0);
             into[r] = parts + (((item.first + i * item.stride) * kv_heads + item.head) * group + g) * part;
             if (!item.apart) memset(into[r], 0, (size_t)part * sizeof *parts);
         }
