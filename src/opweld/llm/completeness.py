@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from opweld.errors import ModelError
@@ -31,14 +31,25 @@ def complete(config: Config, stored: Mapping[str, Stored], file: str) -> Weights
         raise ModelError(
             f"{file}: {config.heads} heads of queries cannot share {config.kv_heads} heads of keys and values evenly"
         )
+    return checked(stored, lambda name: _shape(config, name, stored), _required(config, stored), file)
+
+
+def checked(
+    stored: Mapping[str, Stored],
+    shape: Callable[[str], tuple[int, ...] | None],
+    required: Iterable[str],
+    file: str,
+) -> Weights:
+    """The weights, once each is of the shape that its name should have, and none is missing of those required. Raises
+    what `complete` does."""
     for name, found in stored.items():
-        expected = _shape(config, name, stored)
+        expected = shape(name)
         if found.shape != expected:
             raise ModelError(
                 f"{file}: {found.source} ({name}) has the shape {list(found.shape)}; the configuration says "
-                f"{list(expected)}"
+                f"{list(expected) if expected is not None else 'that there is none'}"
             )
-    for name in _required(config, stored):
+    for name in required:
         if name not in stored:
             raise ModelError(f"{file}: there is no tensor for {name}; the file is incomplete, fetch it again")
     return stored

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from opweld.errors import MissingModelError, ModelError, UnsupportedError
 from opweld.llm.config import Config
+from opweld.llm.encoder_config import EncoderConfig
 from opweld.llm.fields import Fields
 from opweld.llm.folder import architectures as folder_architectures
 from opweld.llm.folder import weights as folder_weights
+from opweld.llm.folder.encoder_weights import read_encoder_weights
+from opweld.llm.folder.encoders import ENCODERS, read_encoder
 from opweld.llm.folder.safetensors import files_of, read_json, read_tensors
 from opweld.llm.folder.tokenizer import read_tokenizer as folder_tokenizer
 from opweld.llm.gguf import architectures as gguf_architectures
@@ -37,6 +40,17 @@ class Opened:
     weights: Weights
     tokenizer: Tokenizer
     generation: Sampling
+    name: str
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedEncoder:
+    """An encoder in its files; attributes as those of `Opened`."""
+
+    config: EncoderConfig
+    weights: Weights
+    tokenizer: Tokenizer
     name: str
     files: tuple[Path, ...]
 
@@ -70,6 +84,26 @@ def open_model(path: str | Path, context: int | None = None) -> Opened:
     raise MissingModelError(f"{path} has neither config.json nor a .gguf file")
 
 
+def is_encoder(path: str | Path) -> bool:
+    """Whether a folder holds an encoder, which `open_encoder` opens; else `open_model` does, or says why not."""
+    described = Path(path) / "config.json"
+    return described.is_file() and read_json(described).get("model_type") in ENCODERS
+
+
+def open_encoder(path: str | Path) -> OpenedEncoder:
+    """Opens an encoder: a folder with config.json, safetensors and tokenizer.json, and perhaps with what
+    sentence-transformers says of pooling. Raises what `open_model` does."""
+    path = Path(path)
+    described = read_json(path / "config.json")
+    if not is_encoder(path):
+        raise UnsupportedError(f"{path} is no encoder that opweld knows; it reads {', '.join(ENCODERS)}")
+    config, tensors = read_encoder(path, described), read_tensors(path)
+    weights = read_encoder_weights(tensors, config, str(path))
+    tokenizer = folder_tokenizer(path, described)
+    _matching(config, tokenizer, str(path))
+    return OpenedEncoder(config, weights, tokenizer, path.resolve().name, files_of(tensors))
+
+
 def _open_gguf(path: Path, context: int | None) -> Opened:
     header = read_header(path)
     config = gguf_architectures.read_config(header, context)
@@ -81,6 +115,11 @@ def _open_gguf(path: Path, context: int | None) -> Opened:
 
 def _open_folder(path: Path, context: int | None) -> Opened:
     described = read_json(path / "config.json")
+    if is_encoder(path):
+        raise UnsupportedError(
+            f"{path} is an encoder ({described.get('model_type')}), which writes no text: it makes vectors of texts "
+            "or scores pairs of them; `opweld serve` does that, or opweld.llm.load.load_encoder"
+        )
     if "genai_config.json" in {file.name for file in path.iterdir()} and not list(path.glob("*.safetensors")):
         raise UnsupportedError(f"{path} is a model of ONNX Runtime GenAI; give the folder that it was made from")
     config = folder_architectures.read_config(described, context)
@@ -93,7 +132,7 @@ def _open_folder(path: Path, context: int | None) -> Opened:
     return Opened(config, weights, tokenizer, sampling, path.resolve().name, files_of(tensors))
 
 
-def _matching(config: Config, tokenizer: Tokenizer, file: str) -> None:
+def _matching(config: Config | EncoderConfig, tokenizer: Tokenizer, file: str) -> None:
     """An embedding may be padded, and lack rows of tokens that were added to the vocabulary (Gemma 3 without pictures
     has the token of one); no other token may lie beyond it."""
     if tokenizer.words > config.vocabulary:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,11 @@ from opweld.compile import Model, compile
 from opweld.errors import OptionError, ShortageError
 from opweld.llm.compiled import CompiledRunner
 from opweld.llm.config import Config
-from opweld.llm.files import Opened, open_model
+from opweld.llm.encoder import STEP, Encoder
+from opweld.llm.encoder_config import EncoderConfig
+from opweld.llm.files import Opened, OpenedEncoder, open_encoder, open_model
 from opweld.llm.memory import Memory, memory_for
-from opweld.llm.source import DecoderSource
+from opweld.llm.source import DecoderSource, EncoderSource
 from opweld.llm.step import Progress
 
 if TYPE_CHECKING:
@@ -65,9 +68,7 @@ def load(
     """
     opened = open_model(Path(path), context)
     config = opened.config
-    longest = config.context if context is None else context
-    if not 1 <= longest <= config.context:
-        raise OptionError(f"context is {longest}, expected 1 to {config.context}, which the model was made for")
+    longest = _longest(config, context)
     model = compiled(opened, threads=threads, progress=progress)
     weights = (model.session.folder / WEIGHTS).stat().st_size
     found = memory_for(config, weights, BLOCK, longest, memory)
@@ -84,18 +85,62 @@ def compiled(opened: Opened, *, threads: int | None = None, progress: Progress |
     """The compiled graph of a model, from the cache where it is there."""
     from opweld.llm.graph import STATES
 
+    source = DecoderSource(opened.config, opened.weights, BLOCK, _identity(opened))
+    return compile(source, progress=progress, states=STATES, dim_hints=HINTS, threads=threads or 0)
+
+
+def load_encoder(
+    path: str | os.PathLike[str],
+    *,
+    memory: int | None = None,
+    threads: int | None = None,
+    context: int | None = None,
+    progress: Progress | None = None,
+) -> Encoder:
+    """Loads an encoder, which makes vectors of texts or scores pairs of them, from a folder of Hugging Face.
+
+    Args:
+        memory: bytes that its weights may take. threads, context: see `load`; context is that of a text.
+
+    Raises ModelError and UnsupportedError as `open_encoder`, OptionError for a context that the model was not made for,
+    ShortageError where the memory has no room for the weights.
+    """
+    opened = open_encoder(Path(path))
+    longest = _longest(opened.config, context)
+    source = EncoderSource(opened.config, opened.weights, BLOCK, _identity(opened))
+    model = compile(source, progress=progress, dim_hints=ENCODER_HINTS, threads=threads or 0)
+    encoder = Encoder(model, opened.config, opened.tokenizer, BLOCK, longest, opened.name)
+    if memory is not None and encoder.weight_bytes > memory:
+        raise ShortageError(
+            f"the weights of {opened.name} take {encoder.weight_bytes} bytes, more than the {memory} that it may have; "
+            "give it more memory, or take a smaller model"
+        )
+    return encoder
+
+
+def _longest(config: Config | EncoderConfig, context: int | None) -> int:
+    longest = config.context if context is None else context
+    if not 1 <= longest <= config.context:
+        raise OptionError(f"context is {longest}, expected 1 to {config.context}, which the model was made for")
+    return longest
+
+
+def _identity(opened: Opened | OpenedEncoder) -> Callable[[Cache], str]:
+    """A hash of the configuration and of the files."""
+
     def identity(cache: Cache) -> str:
         found = hashlib.sha256(opened.config.identity())
         for file in opened.files:
             found.update(cache.file_digest(file).encode())
         return found.hexdigest()
 
-    source = DecoderSource(opened.config, opened.weights, BLOCK, identity)
-    return compile(source, progress=progress, states=STATES, dim_hints=HINTS, threads=threads or 0)
+    return identity
 
 
 HINTS = {"T": 1, "W": 8, "E": 64, "P": 1, "L": 1, "blocks": 256}
 """Sizes that steps are compiled for: one sequence that decodes waits for its weights, all others compute more for each
 byte of them."""
+ENCODER_HINTS = {"T": STEP, "W": 768, "E": 32, "P": STEP, "blocks": 32}
+"""Sizes of a step of an encoder: a few dozen short texts."""
 
-__all__ = ["BLOCK", "Loaded", "compiled", "load"]
+__all__ = ["BLOCK", "Loaded", "compiled", "load", "load_encoder"]

@@ -1,4 +1,4 @@
-"""Language models by their configuration and their weights."""
+"""Language models: decoders and encoders by their configuration and their weights."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opweld.frontend.program import Program
     from opweld.ledger import Ledger
     from opweld.llm.config import Config
+    from opweld.llm.encoder_config import EncoderConfig
     from opweld.llm.weights import Weights
     from opweld.options import Options
     from opweld.stages import Stage
@@ -31,7 +32,7 @@ class LanguageSource(Source):
         identity: a hash of the configuration and the content of all weights, given the cache of digests.
     """
 
-    config: Config
+    config: Config | EncoderConfig
     weights: Weights
     block: int
     identity: Callable[[Cache], str]
@@ -69,6 +70,8 @@ class LanguageSource(Source):
 class DecoderSource(LanguageSource):
     """A decoder, whose graph `llm/graph.py` makes."""
 
+    config: Config
+
     def digest(self, cache: Cache) -> str:
         """See `Source.digest`."""
         return f"decoder {self.block} {self.identity(cache)}"
@@ -78,3 +81,20 @@ class DecoderSource(LanguageSource):
         from opweld.llm.graph import decoder_graph
 
         return decoder_graph(self.config, self.weights, self.block)
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderSource(LanguageSource):
+    """An encoder, whose graph `llm/encoder_graph.py` makes."""
+
+    config: EncoderConfig
+
+    def digest(self, cache: Cache) -> str:
+        """See `Source.digest`."""
+        return f"encoder {self.block} {self.identity(cache)}"
+
+    def graph(self) -> ir.Graph:
+        """See `LanguageSource.graph`."""
+        from opweld.llm.encoder_graph import encoder_graph
+
+        return encoder_graph(self.config, self.weights, self.block)

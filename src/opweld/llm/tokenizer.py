@@ -49,6 +49,21 @@ class Tokenizer:
         special: whether what the model expects around a text is added, as its BOS token."""
         return self.inner.encode(text, add_special_tokens=special).ids
 
+    def encode_within(self, limit: int, text: str, second: str | None = None) -> tuple[list[int], list[int]]:
+        """The tokens of a text, or of two that a model reads together, with what it expects around them, and of each
+        token 1 where it is of the second text, else 0. The last tokens of the text, of two of the second one, are left
+        out where there are more than `limit`.
+
+        Raises InputError where there is no room for the first of two texts."""
+        inner, pair = self.inner, second is not None
+        texts = [inner.encode(one, add_special_tokens=False) for one in (text, second) if one is not None]
+        room = limit - inner.num_special_tokens_to_add(pair) - (len(texts[0].ids) if pair else 0)
+        if room < 1:
+            raise InputError(f"a first text of {len(texts[0].ids)} tokens leaves no room for a second in {limit}")
+        texts[-1].truncate(room)
+        found = inner.post_process(*texts)
+        return found.ids, found.type_ids
+
     def decode(self, tokens: Sequence[int], special: bool = False) -> str:
         """The text of tokens; special ones are left out unless `special`."""
         pieces = self.pieces(special=special)

@@ -107,12 +107,12 @@ def read_config(fields: Fields, context: int | None = None) -> Config:
         )
     family = FAMILIES[kind]
     fields = Fields({**family.defaults, **fields.values}, fields.file)
-    _refuse(fields)
+    refuse(fields)
     return _gpt2(fields) if kind == "gpt2" else _llama(fields, kind, family, context)
 
 
-def _refuse(fields: Fields) -> None:
-    """Features that would be computed wrong."""
+def refuse(fields: Fields) -> None:
+    """Raises UnsupportedError for features that would be computed wrong."""
     if fields.get("quantization_config") is not None:
         raise UnsupportedError(
             f"{fields.file}: weights quantized as quantization_config says are not supported; take the model as it was "
@@ -145,7 +145,7 @@ def _llama(fields: Fields, kind: str, family: Family, context: int | None) -> Co
         windows=windows,
         scale=1 / math.sqrt(fields.positive("query_pre_attn_scalar") if family.gemma else size),
         norm_offset=1.0 if family.gemma else 0.0,
-        activation=_activation(fields, "hidden_activation" if family.gemma else "hidden_act"),
+        activation=activation(fields, "hidden_activation" if family.gemma else "hidden_act"),
         embedding_scale=math.sqrt(hidden) if family.gemma else 1.0,
         tied=fields.flag("tie_word_embeddings"),
         score_cap=fields.cap("attn_logit_softcapping") if family.gemma else None,
@@ -173,13 +173,14 @@ def _gpt2(fields: Fields) -> Config:
         windows=(None,) * layers,
         scale=1 / math.sqrt(hidden // heads) if scaled else 1.0,
         norm="layer",
-        activation=_activation(fields, "activation_function"),
+        activation=activation(fields, "activation_function"),
         gated=False,
         tied=fields.flag("tie_word_embeddings"),
     )
 
 
-def _activation(fields: Fields, key: str) -> str:
+def activation(fields: Fields, key: str) -> str:
+    """opweld's name of an activation. Raises UnsupportedError for those that it does not know."""
     name = fields.text(key)
     if name not in _ACTIVATIONS:
         raise UnsupportedError(f"{fields.file}: {key} is {name}; opweld knows {', '.join(_ACTIVATIONS)}")

@@ -143,12 +143,29 @@ def read_json(path: Path) -> Fields:
     """The object in a JSON file.
 
     Raises MissingModelError where it cannot be opened, and DamagedModelError where it is no JSON object."""
+    found = _parsed(path)
+    if not isinstance(found, dict):
+        raise DamagedModelError(f"{path} should be a JSON object; fetch it again")
+    return Fields(cast("dict[str, object]", found), str(path))
+
+
+def read_optional_json(path: Path) -> Fields:
+    """The same; nothing of a file that is not there."""
+    return read_json(path) if path.is_file() else Fields({}, str(path))
+
+
+def read_json_list(path: Path) -> list[Fields]:
+    """The objects in a list that a JSON file holds. Raises what `read_json` does."""
+    found = _parsed(path)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast("list[object]", found)):
+        raise DamagedModelError(f"{path} should be a list of JSON objects; fetch it again")
+    return [Fields(one, str(path)) for one in cast("list[dict[str, object]]", found)]
+
+
+def _parsed(path: Path) -> object:
     try:
-        found = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise MissingModelError(f"cannot open {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise DamagedModelError(f"{path} is not JSON: {error}; fetch it again") from error
-    if not isinstance(found, dict):
-        raise DamagedModelError(f"{path} should be a JSON object; fetch it again")
-    return Fields(cast("dict[str, object]", found), str(path))

@@ -8,7 +8,7 @@ from typing import Any, cast
 from opweld.errors import MissingModelError, ModelError
 from opweld.llm.chat_template import ChatTemplate
 from opweld.llm.fields import Fields
-from opweld.llm.folder.safetensors import read_json
+from opweld.llm.folder.safetensors import read_optional_json
 from opweld.llm.packages import package
 from opweld.llm.tokenizer import Tokenizer
 
@@ -32,10 +32,10 @@ def read_tokenizer(folder: Path, config: Fields) -> Tokenizer:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise ModelError(f"{path} cannot be read: {error}; fetch it again, or update tokenizers") from error
-    settings = _optional(folder / "tokenizer_config.json")
+    settings = read_optional_json(folder / "tokenizer_config.json")
     tokens = {key: content for key in _TOKENS if (content := _content(settings.get(key))) is not None}
     ids = {key: inner.token_to_id(content) for key, content in tokens.items()}
-    generation = _optional(folder / "generation_config.json")
+    generation = read_optional_json(folder / "generation_config.json")
     ends = {*_ids(generation, "eos_token_id"), *_ids(config, "eos_token_id")}
     if ids.get("eos_token") is not None:
         ends.add(ids["eos_token"])
@@ -62,10 +62,6 @@ def _template(folder: Path, settings: Fields, tokens: dict[str, str]) -> ChatTem
         except UnicodeDecodeError as error:
             raise ModelError(f"{path} is not UTF-8: {error}") from error
     return ChatTemplate(templates, tokens) if "default" in templates else None
-
-
-def _optional(path: Path) -> Fields:
-    return read_json(path) if path.is_file() else Fields({}, str(path))
 
 
 def _content(token: object) -> str | None:

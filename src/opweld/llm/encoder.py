@@ -1,0 +1,189 @@
+"""A compiled encoder: texts as vectors, or pairs of texts as scores."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opweld.build.artifact import WEIGHTS
+from opweld.compile import Model
+from opweld.errors import InputError, OptionError
+from opweld.llm.encoder_config import EncoderConfig
+from opweld.llm.pooling import pooled
+from opweld.llm.step import Span
+from opweld.llm.tokenizer import Tokenizer
+from opweld.llm.work import work_of
+from opweld.tensor.paged import padded_size
+
+Array = np.ndarray[Any, Any]
+Float32 = NDArray[np.float32]
+
+STEP = 512
+"""Tokens that are computed together: enough that weights are read for many of them, few enough that what is between
+layers stays in a processor's cache. A longer text is a step of its own."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A query and a text as a model reads them together.
+
+    Attributes:
+        tokens: of both, with those around them.
+        types: of each token, 1 where it is of the text, else 0.
+    """
+
+    tokens: Sequence[int]
+    types: Sequence[int]
+
+
+class Encoder:
+    """An encoder with its tokenizer. One thread at a time may call `embed` and `score`.
+
+    A text gets the same bits whatever is computed beside it.
+
+    Attributes:
+        name: that of its folder. config: what it computes. tokenizer: its own. context: the most tokens of a text, or
+        of a pair.
+    """
+
+    def __init__(
+        self, model: Model, config: EncoderConfig, tokenizer: Tokenizer, block: int, context: int, name: str = ""
+    ) -> None:
+        """block: tokens of a block of keys and values."""
+        self.name, self.config, self.tokenizer, self.context = name, config, tokenizer, context
+        self._model, self._block, self._threads = model, block, model.session.threads
+        blocks, heads, size = _most_blocks(context, block), config.heads, config.head_size
+        # Steps write what they read of it. It is taken from the system as it is first used.
+        self._keys = np.empty((blocks, heads, size, block), np.float32)
+        self._values = np.empty((blocks, heads, block, padded_size(size)), np.float32)
+
+    @property
+    def dimensions(self) -> int:
+        """Of a vector."""
+        return self.config.hidden
+
+    @property
+    def scores(self) -> bool:
+        """Whether it scores pairs; else it makes vectors."""
+        return self.config.head is not None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of its weights, which are mapped from a file and shared by all processes that run it."""
+        return (self._model.session.folder / WEIGHTS).stat().st_size
+
+    def embed(self, texts: Sequence[str | Sequence[int]], truncate: bool = False) -> Float32:
+        """float32 [texts, dimensions]: the vectors of texts, or of their tokens with those that the model expects
+        around them, pooled and normalised as its configuration says.
+
+        truncate: whether the end of a text that is too long is left out.
+
+        Raises InputError for a text without tokens, with unknown ones, or with more than the context has room for, and
+        OptionError where the model scores pairs."""
+        if self.scores:
+            raise OptionError(
+                f"this {self.config.architecture} scores pairs of texts, it makes no vectors; use `score`"
+            )
+        pairs = [Pair(self._tokens(text, truncate), ()) for text in texts]
+        steps = [np.empty((0, self.dimensions), np.float32)]
+        for step in self._steps(pairs):
+            counts = [len(pair.tokens) for pair in step] if self.config.whole else [1] * len(step)
+            steps.append(pooled(self._run(step), counts, self.config.pooling))
+        return np.concatenate(steps)
+
+    def pair(self, query: str, text: str, truncate: bool = False) -> Pair:
+        """A query and a text for `score`. truncate: whether the end of a text that is too long is left out."""
+        return Pair(*self.tokenizer.encode_within(self.context if truncate else _ALL, query, text))
+
+    def score(self, pairs: Sequence[Pair]) -> Float32:
+        """float32 [pairs]: how well each text answers its query.
+
+        Raises InputError as `embed` does, and OptionError where the model makes vectors."""
+        head = self.config.head
+        if head is None:
+            raise OptionError(f"this {self.config.architecture} makes vectors, it scores no pairs; use `embed`")
+        found = [np.empty(0, np.float32), *(self._run(step)[:, 0] for step in self._steps(pairs))]
+        scores = np.concatenate(found)
+        if head.sigmoid:
+            with np.errstate(over="ignore"):
+                scores = (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
+        return scores
+
+    def _tokens(self, text: str | Sequence[int], truncate: bool) -> Sequence[int]:
+        if not isinstance(text, str):
+            return text[: self.context] if truncate else text
+        return self.tokenizer.encode_within(self.context if truncate else _ALL, text)[0]
+
+    def _steps(self, pairs: Sequence[Pair]) -> Generator[list[Pair]]:
+        """Texts that are computed together; all are checked before the first is."""
+        for pair in pairs:
+            self._check(pair)
+        step, tokens, blocks, room = list[Pair](), 0, 0, len(self._keys)
+        for pair in pairs:
+            count = len(pair.tokens)
+            needed = -(-count // self._block)
+            if step and (tokens + count > STEP or blocks + needed > room):
+                yield step
+                step, tokens, blocks = [], 0, 0
+            step.append(pair)
+            tokens, blocks = tokens + count, blocks + needed
+        if step:
+            yield step
+
+    def _run(self, pairs: Sequence[Pair]) -> Float32:
+        config, size = self.config, self._block
+        tokens, types, positions, firsts = list[int](), list[int](), list[int](), list[int]()
+        places, spans, blocks = list[tuple[int, int]](), list[Span](), 0
+        for pair in pairs:
+            count = len(pair.tokens)
+            firsts.append(len(tokens))
+            tokens += pair.tokens
+            types += pair.types or (0,) * count
+            positions += range(config.offset, config.offset + count)
+            own = range(blocks, blocks := blocks - (-count // size))
+            places += [(own[at // size], at % size) for at in range(count)]
+            spans.append(Span(pair.tokens, 0, own))
+        work = work_of(spans, size, config.heads, self._threads, causal=False)
+        feeds: dict[str, Array] = {
+            "tokens": np.array(tokens, np.int64),
+            "positions": np.array(positions, np.int64),
+            "places": np.array(places, np.int64),
+            "work": work.work,
+            "tables": work.tables,
+            "owners": work.owners,
+            "parts": work.parts,
+            "keys": self._keys[:blocks],
+            "values": self._values[:blocks],
+        }
+        if config.types:
+            # A model with one type was never taught to tell two texts apart by it, whatever its tokenizer says.
+            feeds["types"] = np.minimum(np.array(types, np.int64), config.types - 1)
+        if not config.whole:
+            feeds["wanted"] = np.array(firsts, np.int64)
+        (found,) = self._model.run(feeds).values()
+        return found
+
+    def _check(self, pair: Pair) -> None:
+        tokens = pair.tokens
+        if not tokens:
+            raise InputError("a text has no tokens")
+        if min(tokens) < 0 or max(tokens) >= self.config.vocabulary:
+            raise InputError(f"a token is not one of the {self.config.vocabulary} of the vocabulary")
+        if len(tokens) > self.context:
+            raise InputError(
+                f"a text of {len(tokens)} tokens, where the model takes {self.context}: shorten it, or let it be "
+                "truncated"
+            )
+
+
+_ALL = 1 << 62
+"""A limit that no text reaches."""
+
+
+def _most_blocks(context: int, block: int) -> int:
+    """Room for the longest text, and for a step of texts that fill a quarter of their blocks."""
+    return max(-(-context // block), 4 * STEP // block)
