@@ -17,6 +17,7 @@ from opweld.errors import OptionError, UnsupportedError
 from opweld.options import byte_count
 
 if TYPE_CHECKING:
+    from opweld.llm.encoder import Encoder
     from opweld.llm.requests import Sampling
     from opweld.serve.protocols import Engine, Tokenizer
 
@@ -89,6 +90,15 @@ def load(path: Path, *, memory: str | None, threads: int | None, context: int | 
         token_bytes=took.block / runner.block_size,
         cache_tokens=took.blocks * runner.block_size,
     )
+
+
+def load_encoder(path: Path, *, memory: str | None, threads: int | None, context: int | None) -> Encoder:
+    """Loads an encoder, which may compile it; shows how far it is."""
+    from opweld.llm.load import load_encoder as load
+
+    size = None if memory is None else byte_count("--memory", memory)
+    with show.progress() as progress:
+        return load(path, memory=size, threads=threads, context=context, progress=progress)
 
 
 @contextmanager

@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opweld.cli import show
-from opweld.cli.language import ContextOption, MemoryOption, ThreadsOption, check_installed, load, named
+from opweld.cli.language import (
+    ContextOption,
+    MemoryOption,
+    ThreadsOption,
+    check_installed,
+    load,
+    load_encoder,
+    named,
+)
 from opweld.options import byte_count
 
 if TYPE_CHECKING:
     from opweld.cli.language import LanguageModel
+    from opweld.llm.encoder import Encoder
+    from opweld.serve.models import Served
 
 
 def serve(
@@ -66,6 +76,8 @@ def serve(
     opweld serve model.gguf
     opweld serve small=SmolLM2-135M-Instruct big=Qwen3-4B --memory 8G
         two models, by the names small and big
+    opweld serve all-MiniLM-L6-v2 chat=model.gguf
+        an encoder for embeddings and ranking, beside a model that chats
     OPWELD_API_KEY=... opweld serve model.gguf --host 0.0.0.0
 
     \b
@@ -83,8 +95,9 @@ def serve(
     """
     check_installed("fastapi", "uvicorn", "prometheus_client", extra="llm,serve")
     check_installed("tokenizers", "jinja2", extra="llm,serve")
+    from opweld.llm.files import is_encoder
     from opweld.serve.limits import Keys, Limits, keys_of_file
-    from opweld.serve.models import Models, Served
+    from opweld.serve.models import Models
     from opweld.serve.server import Server, reserve
 
     limits = Limits(
@@ -93,13 +106,12 @@ def serve(
     keys = Keys([*(api_key or ()), *(keys_of_file(api_key_file) if api_key_file else ())])
     given = named(models)
     with reserve(host, port) as socket:  # before minutes of compiling, not after
-        served: list[Served] = []
-        for name, path in given:
-            model = load(path, memory=memory, threads=threads, context=context, queue=queue)
-            _tell(model, name or model.name)
-            served.append(
-                Served(name or model.name, model.tokenizer, model.context, model.engine, sampling=model.sampling)
-            )
+        served = [
+            _encoder(load_encoder(path, memory=memory, threads=threads, context=context), name)
+            if is_encoder(path)
+            else _decoder(load(path, memory=memory, threads=threads, context=context, queue=queue), name)
+            for name, path in given
+        ]
         server = Server(Models(served), limits=limits, keys=keys, origins=cors or ())
         _log()
         address, taken = socket.getsockname()[:2]
@@ -109,11 +121,28 @@ def serve(
         server.run(sockets=[socket])
 
 
-def _tell(model: LanguageModel, name: str) -> None:
-    weights, cache = model.weight_bytes, int(model.token_bytes * model.cache_tokens)
+def _decoder(model: LanguageModel, name: str | None) -> Served:
+    from opweld.serve.models import Served
+
+    cache = int(model.token_bytes * model.cache_tokens)
+    name = name or model.name
+    _tell(name, model.weight_bytes, f"cache {show.byte_count(cache)} ({model.cache_tokens} tokens)", model.context)
+    return Served(name, model.tokenizer, model.context, model.engine, sampling=model.sampling)
+
+
+def _encoder(model: Encoder, name: str | None) -> Served:
+    from opweld.serve.models import Served
+
+    name = name or model.name
+    makes = "scores pairs of texts" if model.scores else f"vectors of {model.dimensions} numbers"
+    _tell(name, model.weight_bytes, makes, model.context)
+    embedder, reranker = (None, model) if model.scores else (model, None)
+    return Served(name, model.tokenizer, model.context, embedder=embedder, reranker=reranker)
+
+
+def _tell(name: str, weights: int, more: str, context: int) -> None:
     print(
-        f"opweld: {name}: weights {show.byte_count(weights)}, cache {show.byte_count(cache)} "
-        f"({model.cache_tokens} tokens), context {model.context} tokens",
+        f"opweld: {name}: weights {show.byte_count(weights)}, {more}, context {context} tokens",
         file=sys.stderr,
         flush=True,
     )

@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from opweld.errors import OptionError
 from opweld.llm.requests import Sampling
-from opweld.serve.protocols import Embedder, Engine, Tokenizer
+from opweld.serve.protocols import Embedder, Engine, Reranker, Tokenizer
 
 _PLAIN = Sampling()
 
@@ -22,9 +23,10 @@ class Served:
         context: the most tokens of a prompt and its answer, or of a text to embed.
         engine: continues prompts; None where the model does not.
         embedder: makes vectors; None where the model does not.
+        reranker: scores pairs of a query and a text; None where the model does not.
         sampling: how tokens are chosen where a request does not say.
         created: when it was loaded, in seconds since 1970.
-        embedding: held by who calls the embedder.
+        embedding: held by who calls the embedder or the reranker.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Served:
     context: int
     engine: Engine | None = None
     embedder: Embedder | None = None
+    reranker: Reranker[Any] | None = None
     sampling: Sampling = _PLAIN
     created: int = field(default_factory=lambda: int(time.time()))
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)

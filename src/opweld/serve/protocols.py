@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,30 @@ class Tokenizer(Protocol):
         """The tokens of a conversation by the model's template, up to where an answer begins.
 
         Raises InputError if there is no template, or it refuses these messages."""
+        ...
+
+
+class Pair(Protocol):
+    """A query and a text as a model reads them together."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Of both, with those around them."""
+        ...
+
+
+PairT = TypeVar("PairT", bound=Pair)
+
+
+class Reranker(Protocol[PairT]):
+    """Scores pairs of a query and a text."""
+
+    def pair(self, query: str, text: str, /) -> PairT:
+        """The tokens of a pair."""
+        ...
+
+    def score(self, pairs: Sequence[PairT], /) -> NDArray[np.float32]:
+        """[pairs]: the more, the better a text answers its query. Called in a thread, one call at a time."""
         ...
 
 

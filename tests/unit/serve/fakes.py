@@ -133,9 +133,25 @@ class FakeEmbedder:
         return counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-9)
 
 
+@dataclass(frozen=True)
+class FakePair:
+    tokens: Sequence[int]
+    shared: int
+
+
+class FakeReranker:
+    """Scores pairs by the letters of the query that the text has."""
+
+    def pair(self, query: str, text: str, /) -> FakePair:
+        return FakePair([0, *query.encode(), 0, *text.encode(), 0], len(set(query) & set(text)))
+
+    def score(self, pairs: Sequence[FakePair], /) -> NDArray[np.float32]:
+        return np.array([pair.shared for pair in pairs], np.float32)
+
+
 @dataclass
 class Running:
-    """A server in a thread, with its models: `talker` continues, `embedder` embeds."""
+    """A server in a thread, with its models: `talker` continues, `embedder` embeds, `ranker` scores pairs."""
 
     server: Server
     engine: FakeEngine
@@ -162,6 +178,7 @@ def serving(
         [
             Served("talker", FakeTokenizer(), CONTEXT, engine=engine),
             Served("embedder", FakeTokenizer(), 512, embedder=FakeEmbedder()),
+            Served("ranker", FakeTokenizer(), 64, reranker=FakeReranker()),
         ]
     )
     server = Server(models, limits=limits or Limits(drain=0.0), keys=Keys(keys), origins=origins, interfaces=interfaces)

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from opweld.cli import language, main, serve
@@ -25,8 +26,10 @@ from opweld.cli.conversation import Conversation
 from opweld.cli.language import LanguageModel, named
 from opweld.cli.speed import Speed
 from opweld.errors import OptionError, UnsupportedError
+from opweld.llm.load import load_encoder
 from opweld.llm.requests import Sampling
 from tests.patience import PATIENCE_S
+from tests.unit.llm.encoders import saved
 from tests.unit.serve.fakes import CONTEXT, STALL, FakeEngine, FakeTokenizer, eventually
 from tests.unit.serve.raw import ask, head, post, ready
 
@@ -184,6 +187,34 @@ def test_serve(tmp_path: Path) -> None:
         _, log = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
         assert '"POST /v1/completions" 200 model=two prompt=2 answer=2 ' in log and "Traceback" not in log
+
+
+def test_encoders_are_served_as_such(tmp_path: Path) -> None:
+    maker, ranker = tmp_path / "maker", tmp_path / "ranker"
+    saved("bert", maker)
+    saved("bert", ranker, num_labels=1)
+    with started("serve", str(maker), f"best={ranker}", "--port", "0", "--context", "50") as process:
+        assert process.stderr is not None
+        lines = [process.stderr.readline()]
+        while lines[-1] and "Ctrl-C" not in lines[-1]:
+            lines.append(process.stderr.readline())
+        told = "".join(lines)
+        assert re.search(r"opweld: maker: weights .* KiB, vectors of 32 numbers, context 50 tokens\n", told)
+        assert re.search(r"opweld: best: weights .* KiB, scores pairs of texts, context 50 tokens\n", told)
+        port = int(lines[-1].partition("127.0.0.1:")[2].partition("/")[0])
+        running: Any = SimpleNamespace(host="127.0.0.1", port=port)
+        eventually(lambda: ready(running))
+        _, _, answer = ask(running, post("/v1/embeddings", {"model": "maker", "input": ["w1 w2", "w3"]}))
+        right = load_encoder(maker, context=50).embed(["w1 w2", "w3"])
+        assert np.array_equal(np.array([one["embedding"] for one in answer["data"]], np.float32), right)
+        body = {"model": "best", "query": "w1", "documents": ["w2 w3", "w4"]}
+        _, _, answer = ask(running, post("/v1/rerank", body))
+        encoder = load_encoder(ranker, context=50)
+        scores = encoder.score([encoder.pair("w1", text) for text in ("w2 w3", "w4")]).tolist()
+        assert {one["index"]: one["relevance_score"] for one in answer["results"]} == dict(enumerate(scores))
+        assert answer["usage"]["total_tokens"] == 6 + 5
+    with pytest.raises(UnsupportedError, match=r"is an encoder \(bert\), which writes no text"):
+        main.app(["generate", str(maker), "x"], standalone_mode=False)
 
 
 def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

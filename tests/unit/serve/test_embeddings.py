@@ -67,3 +67,29 @@ def test_documents_by_nearness(running: Running) -> None:
     assert scores == pytest.approx([1, math.sqrt(2 / 3), 0], abs=1e-6)
     _, _, answer = ask(running, post("/v1/rerank", body | {"top_n": 1, "return_documents": False}))
     assert [(one["index"], set(one)) for one in answer["results"]] == [(2, {"index", "relevance_score"})]
+
+
+def test_documents_by_the_scores_of_a_model_that_reads_pairs(running: Running) -> None:
+    body = {"model": "ranker", "query": "abc", "documents": ["xyz", "cab", {"text": "bb"}], "return_documents": True}
+    status, _, answer = ask(running, post("/v1/rerank", body))
+    assert status == 200 and answer["usage"]["total_tokens"] == 3 * 6 + 8
+    found = [(one["index"], one["document"]["text"], one["relevance_score"]) for one in answer["results"]]
+    assert found == [(1, "cab", 3), (2, "bb", 1), (0, "xyz", 0)]
+    _, _, answer = ask(running, post("/v1/rerank", body | {"top_n": 1, "return_documents": False}))
+    assert [(one["index"], set(one)) for one in answer["results"]] == [(1, {"index", "relevance_score"})]
+
+
+def test_pairs_that_are_too_long_or_too_many_are_refused(running: Running) -> None:
+    body = {"model": "ranker", "query": "a" * 31, "documents": ["b" * 30]}
+    assert ask(running, post("/v1/rerank", body))[0] == 200
+    status, _, answer = ask(running, post("/v1/rerank", body | {"documents": ["b", "b" * 31]}))
+    assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+    status, _, answer = ask(running, post("/v1/rerank", body | {"documents": ["b"] * 2049}))
+    assert (status, answer["error"]["code"]) == (400, "array_above_max_length")
+
+
+def test_a_model_that_scores_pairs_makes_no_vectors_and_writes_no_text(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.PermissionDeniedError, match="not allowed to generate embeddings from this model"):
+        client.embeddings.create(model="ranker", input="x")
+    with pytest.raises(openai.NotFoundError, match="It serves v1/rerank"):
+        client.completions.create(model="ranker", prompt="x")

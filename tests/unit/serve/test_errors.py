@@ -127,6 +127,7 @@ def test_models(client: openai.OpenAI) -> None:
     assert [(model.id, model.object, model.owned_by) for model in models] == [
         ("talker", "model", "opweld"),
         ("embedder", "model", "opweld"),
+        ("ranker", "model", "opweld"),
     ]
     assert client.models.retrieve("talker").id == "talker"
     with pytest.raises(openai.NotFoundError):

@@ -28,9 +28,8 @@ def model_of(models: Models, name: str, visit: Visit) -> Served:
 def engine_of(model: Served) -> Engine:
     """What continues prompts with it."""
     if model.engine is None:
-        raise Refusal(
-            404, f"The model `{model.name}` writes no text. It serves v1/embeddings and v1/rerank.", param="model"
-        )
+        served = "v1/rerank" if model.embedder is None else "v1/embeddings and v1/rerank"
+        raise Refusal(404, f"The model `{model.name}` writes no text. It serves {served}.", param="model")
     return model.engine
 
 

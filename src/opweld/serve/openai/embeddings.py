@@ -17,9 +17,9 @@ from opweld.serve.metrics import Metrics
 from opweld.serve.models import Models, Served
 from opweld.serve.openai.asked import embedder_of, model_of
 from opweld.serve.openai.fields import EmbeddingBody, RerankBody
-from opweld.serve.openai.prompts import tokens_of
+from opweld.serve.openai.prompts import tokenized, tokens_of
 from opweld.serve.openai.sampling import check_room
-from opweld.serve.protocols import Embedder
+from opweld.serve.protocols import Embedder, Reranker
 from opweld.serve.refusal import Refusal
 from opweld.serve.visits import Visit
 
@@ -57,14 +57,17 @@ class Embeddings:
         return JSONResponse({"object": "list", "data": data, "model": model.name, "usage": _usage(visit)})
 
     async def rerank(self, body: RerankBody, request: Request) -> Response:
-        """Documents by the cosine of their vector and the query's, the nearest first."""
+        """Documents by the score that the model gives each beside the query, or by the cosine of their vectors, the
+        best first."""
         visit: Visit = request.state.visit
         model = model_of(self._models, body.model, visit)
-        embedder = embedder_of(model)
         documents = [one if isinstance(one, str) else one.text for one in body.documents]
-        texts = await tokens_of([body.query, *documents], model.tokenizer, "documents")
-        vectors = _of_length_one(await self._vectors(model, embedder, texts, "documents", visit))
-        scores = vectors[1:] @ vectors[0]
+        if model.reranker is None:
+            texts = await tokens_of([body.query, *documents], model.tokenizer, "documents")
+            vectors = _of_length_one(await self._vectors(model, embedder_of(model), texts, "documents", visit))
+            scores = vectors[1:] @ vectors[0]
+        else:
+            scores = await self._scores(model, model.reranker, body.query, documents, visit)
         order = np.argsort(-scores, kind="stable")[: body.top_n]
         results: list[dict[str, Any]] = []
         for index in order.tolist():
@@ -78,6 +81,21 @@ class Embeddings:
     async def _vectors(
         self, model: Served, embedder: Embedder, texts: Sequence[Sequence[int]], param: str, visit: Visit
     ) -> NDArray[np.float32]:
+        self._check(model, texts, param, visit)
+        async with model.embedding:
+            return await asyncio.to_thread(embedder.embed, texts)
+
+    async def _scores(
+        self, model: Served, reranker: Reranker[Any], query: str, documents: Sequence[str], visit: Visit
+    ) -> NDArray[np.float32]:
+        size = sum(map(len, documents)) + len(query) * len(documents)
+        pairs = await tokenized(size, lambda: [reranker.pair(query, text) for text in documents], "documents")
+        self._check(model, [pair.tokens for pair in pairs], "documents", visit)
+        async with model.embedding:
+            return await asyncio.to_thread(reranker.score, pairs)
+
+    def _check(self, model: Served, texts: Sequence[Sequence[int]], param: str, visit: Visit) -> None:
+        """Refuses too many texts, and those that are too long; counts the tokens of the others."""
         if len(texts) > _MOST:
             raise Refusal(
                 400,
@@ -89,8 +107,6 @@ class Embeddings:
             check_room(model, len(text), None, self._limits.prompt, param, answered=False)
         visit.prompt_tokens = sum(map(len, texts))
         self._metrics.embedded(model.name, visit.prompt_tokens)
-        async with model.embedding:
-            return await asyncio.to_thread(embedder.embed, texts)
 
 
 def _of_length_one(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
