@@ -94,11 +94,11 @@ def load(path: Path, *, memory: str | None, threads: int | None, context: int | 
 
 def load_encoder(path: Path, *, memory: str | None, threads: int | None, context: int | None) -> Encoder:
     """Loads an encoder, which may compile it; shows how far it is."""
-    from opweld.llm.load import load_encoder as load
+    from opweld.llm.encoder import Encoder
 
     size = None if memory is None else byte_count("--memory", memory)
     with show.progress() as progress:
-        return load(path, memory=size, threads=threads, context=context, progress=progress)
+        return Encoder(path, memory=size, threads=threads, context=context, progress=progress)
 
 
 @contextmanager

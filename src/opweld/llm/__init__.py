@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opweld.llm.encoder import Encoder
     from opweld.llm.llm import LLM, Answer
     from opweld.llm.requests import Grammar, Sampling
     from opweld.llm.settings import Settings
 
-_WHERE = {"LLM": "llm", "Answer": "llm", "Grammar": "requests", "Sampling": "requests", "Settings": "settings"}
+_WHERE = {
+    "LLM": "llm",
+    "Answer": "llm",
+    "Encoder": "encoder",
+    "Grammar": "requests",
+    "Sampling": "requests",
+    "Settings": "settings",
+}
 
-__all__ = ["LLM", "Answer", "Grammar", "Sampling", "Settings"]
+__all__ = ["LLM", "Answer", "Encoder", "Grammar", "Sampling", "Settings"]
 
 
 def __getattr__(name: str) -> Any:

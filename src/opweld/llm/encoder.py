@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opweld.build.artifact import WEIGHTS
-from opweld.compile import Model
 from opweld.errors import InputError, OptionError
-from opweld.llm.encoder_config import EncoderConfig
 from opweld.llm.pooling import pooled
-from opweld.llm.step import Span
-from opweld.llm.tokenizer import Tokenizer
+from opweld.llm.step import Progress, Span
 from opweld.llm.work import work_of
 from opweld.tensor.paged import padded_size
 
@@ -41,25 +38,41 @@ class Pair:
 
 
 class Encoder:
-    """An encoder with its tokenizer. One thread at a time may call `embed` and `score`.
+    """An encoder with its tokenizer, from a folder of Hugging Face. One thread at a time may call `embed` and `score`.
 
     A text gets the same bits whatever is computed beside it.
 
     Attributes:
         name: that of its folder. config: what it computes. tokenizer: its own. context: the most tokens of a text, or
-        of a pair.
+        of a pair. weight_bytes: of its weights, which are mapped from a file and shared by all processes that run it.
     """
 
     def __init__(
-        self, model: Model, config: EncoderConfig, tokenizer: Tokenizer, block: int, context: int, name: str = ""
+        self,
+        path: str | os.PathLike[str],
+        *,
+        memory: int | None = None,
+        threads: int | None = None,
+        context: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        """block: tokens of a block of keys and values."""
-        self.name, self.config, self.tokenizer, self.context = name, config, tokenizer, context
-        self._model, self._block, self._threads = model, block, model.session.threads
-        blocks, heads, size = _most_blocks(context, block), config.heads, config.head_size
-        # Steps write what they read of it. It is taken from the system as it is first used.
-        self._keys = np.empty((blocks, heads, size, block), np.float32)
-        self._values = np.empty((blocks, heads, block, padded_size(size)), np.float32)
+        """Loads an encoder; see `opweld.llm.load.load_encoder` for the arguments and errors."""
+        from opweld.llm.load import BLOCK, load_encoder
+
+        loaded = load_encoder(path, memory=memory, threads=threads, context=context, progress=progress)
+        opened = loaded.opened
+        self.name, self.config, self.tokenizer = opened.name, opened.config, opened.tokenizer
+        self.context, self.weight_bytes = loaded.context, loaded.weights
+        self._model, self._block, self._threads = loaded.model, BLOCK, loaded.model.session.threads
+        # Room for the longest text, and for a step of texts that fill a quarter of their blocks. Steps write what they
+        # read of it; memory comes from the system as it is first used.
+        blocks, heads, size = (
+            max(-(-self.context // BLOCK), 4 * STEP // BLOCK),
+            self.config.heads,
+            self.config.head_size,
+        )
+        self._keys = np.empty((blocks, heads, size, BLOCK), np.float32)
+        self._values = np.empty((blocks, heads, BLOCK, padded_size(size)), np.float32)
 
     @property
     def dimensions(self) -> int:
@@ -70,11 +83,6 @@ class Encoder:
     def scores(self) -> bool:
         """Whether it scores pairs; else it makes vectors."""
         return self.config.head is not None
-
-    @property
-    def weight_bytes(self) -> int:
-        """Of its weights, which are mapped from a file and shared by all processes that run it."""
-        return (self._model.session.folder / WEIGHTS).stat().st_size
 
     def embed(self, texts: Sequence[str | Sequence[int]], truncate: bool = False) -> Float32:
         """float32 [texts, dimensions]: the vectors of texts, or of their tokens with those that the model expects
@@ -182,8 +190,3 @@ class Encoder:
 
 _ALL = 1 << 62
 """A limit that no text reaches."""
-
-
-def _most_blocks(context: int, block: int) -> int:
-    """Room for the longest text, and for a step of texts that fill a quarter of their blocks."""
-    return max(-(-context // block), 4 * STEP // block)

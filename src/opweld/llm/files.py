@@ -118,7 +118,7 @@ def _open_folder(path: Path, context: int | None) -> Opened:
     if is_encoder(path):
         raise UnsupportedError(
             f"{path} is an encoder ({described.get('model_type')}), which writes no text: it makes vectors of texts "
-            "or scores pairs of them; `opweld serve` does that, or opweld.llm.load.load_encoder"
+            "or scores pairs of them; `opweld serve` does that, or opweld.llm.Encoder"
         )
     if "genai_config.json" in {file.name for file in path.iterdir()} and not list(path.glob("*.safetensors")):
         raise UnsupportedError(f"{path} is a model of ONNX Runtime GenAI; give the folder that it was made from")

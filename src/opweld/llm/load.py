@@ -14,7 +14,7 @@ from opweld.compile import Model, compile
 from opweld.errors import OptionError, ShortageError
 from opweld.llm.compiled import CompiledRunner
 from opweld.llm.config import Config
-from opweld.llm.encoder import STEP, Encoder
+from opweld.llm.encoder import STEP
 from opweld.llm.encoder_config import EncoderConfig
 from opweld.llm.files import Opened, OpenedEncoder, open_encoder, open_model
 from opweld.llm.memory import Memory, memory_for
@@ -45,6 +45,21 @@ class Loaded:
     def config(self) -> Config:
         """What it computes."""
         return self.opened.config
+
+
+@dataclass(frozen=True)
+class LoadedEncoder:
+    """A compiled encoder.
+
+    Attributes:
+        opened: its files: name, configuration, tokenizer. model: its graph, see `llm/encoder_graph.py`.
+        context: the most tokens of a text. weights: their bytes.
+    """
+
+    opened: OpenedEncoder
+    model: Model
+    context: int
+    weights: int
 
 
 def load(
@@ -96,8 +111,8 @@ def load_encoder(
     threads: int | None = None,
     context: int | None = None,
     progress: Progress | None = None,
-) -> Encoder:
-    """Loads an encoder, which makes vectors of texts or scores pairs of them, from a folder of Hugging Face.
+) -> LoadedEncoder:
+    """Loads an encoder from a folder of Hugging Face.
 
     Args:
         memory: bytes that its weights may take. threads, context: see `load`; context is that of a text.
@@ -109,13 +124,13 @@ def load_encoder(
     longest = _longest(opened.config, context)
     source = EncoderSource(opened.config, opened.weights, BLOCK, _identity(opened))
     model = compile(source, progress=progress, dim_hints=ENCODER_HINTS, threads=threads or 0)
-    encoder = Encoder(model, opened.config, opened.tokenizer, BLOCK, longest, opened.name)
-    if memory is not None and encoder.weight_bytes > memory:
+    weights = (model.session.folder / WEIGHTS).stat().st_size
+    if memory is not None and weights > memory:
         raise ShortageError(
-            f"the weights of {opened.name} take {encoder.weight_bytes} bytes, more than the {memory} that it may have; "
-            "give it more memory, or take a smaller model"
+            f"the weights of {opened.name} take {weights} bytes, more than the {memory} that it may have; give it more "
+            "memory, or take a smaller model"
         )
-    return encoder
+    return LoadedEncoder(opened, model, longest, weights)
 
 
 def _longest(config: Config | EncoderConfig, context: int | None) -> int:
@@ -143,4 +158,4 @@ byte of them."""
 ENCODER_HINTS = {"T": STEP, "W": 768, "E": 32, "P": STEP, "blocks": 32}
 """Sizes of a step of an encoder: a few dozen short texts."""
 
-__all__ = ["BLOCK", "Loaded", "compiled", "load", "load_encoder"]
+__all__ = ["BLOCK", "Loaded", "LoadedEncoder", "compiled", "load", "load_encoder"]

@@ -11,7 +11,6 @@ import torch
 
 from opweld.errors import InputError, OptionError, ShortageError
 from opweld.llm.encoder import STEP, Encoder, Pair
-from opweld.llm.load import load_encoder
 from tests.unit.llm.encoders import CONTEXT, KINDS, WORDS, saved, write_sentences
 
 Array = np.ndarray[Any, Any]
@@ -41,7 +40,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """An encoder, and the model of transformers that it is."""
     folder = tmp_path_factory.mktemp(request.param)
     model = saved(request.param, folder)
-    return load_encoder(folder, threads=2), model
+    return Encoder(folder, threads=2), model
 
 
 def test_the_mean_where_nothing_says_how_tokens_are_pooled(both: tuple[Encoder, Any]) -> None:
@@ -61,7 +60,7 @@ def test_company_and_threads_change_no_bit(both: tuple[Encoder, Any], tmp_path: 
     shuffled = np.random.default_rng(3).permutation(len(texts) * 4) % len(texts)
     np.testing.assert_array_equal(encoder.embed([texts[at] for at in shuffled]), whole[shuffled])
     saved(encoder.config.architecture, tmp_path)
-    alone = load_encoder(tmp_path, threads=1)
+    alone = Encoder(tmp_path, threads=1)
     np.testing.assert_array_equal(alone.embed(texts[::-1]), whole[::-1])
 
 
@@ -83,7 +82,7 @@ def test_many_texts_of_one_token_and_none(both: tuple[Encoder, Any]) -> None:
 def test_pooling_as_sentence_transformers_says(tmp_path: Path, pooling: Any, normalized: bool, pool: Any) -> None:
     model = saved("bert", tmp_path)
     write_sentences(tmp_path, pooling, normalized, 300)
-    encoder = load_encoder(tmp_path)
+    encoder = Encoder(tmp_path)
     texts = texts_of((3, 40, 298))
     right = np.stack([pool(states_of(model, encoder.tokenizer.encode(text))) for text in texts])
     right /= np.linalg.norm(right, axis=1, keepdims=True) if normalized else 1
@@ -98,7 +97,7 @@ def test_pooling_as_sentence_transformers_says(tmp_path: Path, pooling: Any, nor
 def test_pairs_are_scored(tmp_path: Path, kind: str, identity: bool) -> None:
     told: dict[str, Any] = {"activation_fn": "torch.nn.modules.linear.Identity"} if identity else {}
     model = saved(kind, tmp_path, num_labels=1, sentence_transformers=told)
-    encoder = load_encoder(tmp_path)
+    encoder = Encoder(tmp_path)
     assert encoder.scores
     pairs = [encoder.pair("w1 w2 w3", text) for text in texts_of((1, 7, 200, 590))]
     right: list[float] = []
@@ -142,8 +141,8 @@ def test_tokens_that_are_not_there_are_refused(both: tuple[Encoder, Any], tokens
 
 def test_limits(tmp_path: Path) -> None:
     saved("bert", tmp_path)
-    assert load_encoder(tmp_path, context=40).context == 40
+    assert Encoder(tmp_path, context=40).context == 40
     with pytest.raises(OptionError, match=f"1 to {CONTEXT}"):
-        load_encoder(tmp_path, context=CONTEXT + 1)
+        Encoder(tmp_path, context=CONTEXT + 1)
     with pytest.raises(ShortageError, match="more than the 1000 that"):
-        load_encoder(tmp_path, memory=1000)
+        Encoder(tmp_path, memory=1000)

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.zoo import fetch
 from opweld.errors import DamagedModelError, MissingModelError, ModelError, UnsupportedError
+from opweld.llm.encoder import Encoder
 from opweld.llm.encoder_config import Head, Pooling
 from opweld.llm.files import is_encoder, open_encoder, open_model
-from opweld.llm.load import load_encoder
 from tests.unit.llm.encoders import CONTEXT, KINDS, saved, write_sentences
 from tests.unit.llm.test_folder import saved as saved_decoder
 
@@ -151,7 +151,7 @@ TEXTS = [
 @pytest.mark.models
 def test_minilm_from_its_wheel_makes_the_vectors_of_transformers() -> None:
     folder = fetch.folder("all-minilm-l6-v2")
-    encoder = load_encoder(folder)
+    encoder = Encoder(folder)
     assert (encoder.context, encoder.dimensions, encoder.config.pooling) == (256, 384, Pooling("mean", True))
     tokenizer, model = (
         transformers.AutoTokenizer.from_pretrained(folder),

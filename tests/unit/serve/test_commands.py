@@ -26,7 +26,7 @@ from opweld.cli.conversation import Conversation
 from opweld.cli.language import LanguageModel, named
 from opweld.cli.speed import Speed
 from opweld.errors import OptionError, UnsupportedError
-from opweld.llm.load import load_encoder
+from opweld.llm.encoder import Encoder
 from opweld.llm.requests import Sampling
 from tests.patience import PATIENCE_S
 from tests.unit.llm.encoders import saved
@@ -205,11 +205,11 @@ def test_encoders_are_served_as_such(tmp_path: Path) -> None:
         running: Any = SimpleNamespace(host="127.0.0.1", port=port)
         eventually(lambda: ready(running))
         _, _, answer = ask(running, post("/v1/embeddings", {"model": "maker", "input": ["w1 w2", "w3"]}))
-        right = load_encoder(maker, context=50).embed(["w1 w2", "w3"])
+        right = Encoder(maker, context=50).embed(["w1 w2", "w3"])
         assert np.array_equal(np.array([one["embedding"] for one in answer["data"]], np.float32), right)
         body = {"model": "best", "query": "w1", "documents": ["w2 w3", "w4"]}
         _, _, answer = ask(running, post("/v1/rerank", body))
-        encoder = load_encoder(ranker, context=50)
+        encoder = Encoder(ranker, context=50)
         scores = encoder.score([encoder.pair("w1", text) for text in ("w2 w3", "w4")]).tolist()
         assert {one["index"]: one["relevance_score"] for one in answer["results"]} == dict(enumerate(scores))
         assert answer["usage"]["total_tokens"] == 6 + 5
