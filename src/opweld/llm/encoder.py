@@ -96,7 +96,7 @@ class Encoder:
             raise OptionError(
                 f"this {self.config.architecture} scores pairs of texts, it makes no vectors; use `score`"
             )
-        pairs = [Pair(self._tokens(text, truncate), ()) for text in texts]
+        pairs = [Pair(self.shortened(text) if truncate else self._tokens(text), ()) for text in texts]
         steps = [np.empty((0, self.dimensions), np.float32)]
         for step in self._steps(pairs):
             counts = [len(pair.tokens) for pair in step] if self.config.whole else [1] * len(step)
@@ -121,10 +121,12 @@ class Encoder:
                 scores = (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
         return scores
 
-    def _tokens(self, text: str | Sequence[int], truncate: bool) -> Sequence[int]:
-        if not isinstance(text, str):
-            return text[: self.context] if truncate else text
-        return self.tokenizer.encode_within(self.context if truncate else _ALL, text)[0]
+    def shortened(self, text: str | Sequence[int]) -> list[int]:
+        """The tokens of a text, or those given, without the last ones of a text that is too long."""
+        return self.tokenizer.encode_within(self.context, text)[0] if isinstance(text, str) else [*text[: self.context]]
+
+    def _tokens(self, text: str | Sequence[int]) -> Sequence[int]:
+        return self.tokenizer.encode(text) if isinstance(text, str) else text
 
     def _steps(self, pairs: Sequence[Pair]) -> Generator[list[Pair]]:
         """Texts that are computed together; all are checked before the first is."""

@@ -107,8 +107,10 @@ PairT = TypeVar("PairT", bound=Pair)
 class Reranker(Protocol[PairT]):
     """Scores pairs of a query and a text."""
 
-    def pair(self, query: str, text: str, /) -> PairT:
-        """The tokens of a pair."""
+    def pair(self, query: str, text: str, truncate: bool = False, /) -> PairT:
+        """The tokens of a pair; without the last ones of a text that is too long where `truncate`.
+
+        Raises InputError where the query alone is too long to be truncated so."""
         ...
 
     def score(self, pairs: Sequence[PairT], /) -> NDArray[np.float32]:
@@ -122,6 +124,10 @@ class Embedder(Protocol):
     @property
     def dimensions(self) -> int:
         """Of a vector."""
+        ...
+
+    def shortened(self, text: str | Sequence[int], /) -> list[int]:
+        """The tokens of a text, without the last ones of one that is too long."""
         ...
 
     def embed(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:

@@ -128,6 +128,9 @@ class FakeEmbedder:
 
     dimensions = 26
 
+    def shortened(self, text: str | Sequence[int], /) -> list[int]:
+        return [*(text.encode() if isinstance(text, str) else text)[:512]]
+
     def embed(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         counts = np.array([[text.count(97 + letter) for letter in range(26)] for text in texts], np.float32)
         return counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-9)
@@ -142,7 +145,9 @@ class FakePair:
 class FakeReranker:
     """Scores pairs by the letters of the query that the text has."""
 
-    def pair(self, query: str, text: str, /) -> FakePair:
+    def pair(self, query: str, text: str, truncate: bool = False, /) -> FakePair:
+        if truncate:
+            text = text[: 61 - len(query)]
         return FakePair([0, *query.encode(), 0, *text.encode(), 0], len(set(query) & set(text)))
 
     def score(self, pairs: Sequence[FakePair], /) -> NDArray[np.float32]:

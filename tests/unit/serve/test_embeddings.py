@@ -93,3 +93,17 @@ def test_a_model_that_scores_pairs_makes_no_vectors_and_writes_no_text(client: o
         client.embeddings.create(model="ranker", input="x")
     with pytest.raises(openai.NotFoundError, match="It serves v1/rerank"):
         client.completions.create(model="ranker", prompt="x")
+
+
+def test_what_is_too_long_is_cut_where_that_is_asked_for(running: Running) -> None:
+    body = {"model": "embedder", "input": ["a" * 512 + "b", "b"], "truncate": True}
+    status, _, answer = ask(running, post("/v1/embeddings", body))
+    assert status == 200 and answer["usage"]["prompt_tokens"] == 513
+    assert answer["data"][0]["embedding"][:2] == [1, 0]
+    _, _, answer = ask(running, post("/v1/embeddings", body | {"input": [97] * 513}))
+    assert answer["usage"]["prompt_tokens"] == 512
+    for model, room in (("embedder", 1 + 512), ("ranker", 64)):
+        ranked = {"model": model, "query": "a", "documents": ["c" * 600]}
+        assert ask(running, post("/v1/rerank", ranked | {"truncate": False}))[0] == 400
+        status, _, answer = ask(running, post("/v1/rerank", ranked | {"truncate": True}))
+        assert status == 200 and answer["usage"]["total_tokens"] == room

@@ -46,7 +46,7 @@ class Embeddings:
                 param="dimensions",
                 code="integer_above_max_value",
             )
-        texts = await tokens_of(body.input, model.tokenizer, "input")
+        texts = await tokens_of(body.input, model.tokenizer, "input", embedder.shortened if body.truncate else None)
         vectors = await self._vectors(model, embedder, texts, "input", visit)
         if body.dimensions is not None and body.dimensions < embedder.dimensions:
             vectors = _of_length_one(vectors[:, : body.dimensions])
@@ -63,11 +63,13 @@ class Embeddings:
         model = model_of(self._models, body.model, visit)
         documents = [one if isinstance(one, str) else one.text for one in body.documents]
         if model.reranker is None:
-            texts = await tokens_of([body.query, *documents], model.tokenizer, "documents")
-            vectors = _of_length_one(await self._vectors(model, embedder_of(model), texts, "documents", visit))
+            embedder = embedder_of(model)
+            shortened = embedder.shortened if body.truncate else None
+            texts = await tokens_of([body.query, *documents], model.tokenizer, "documents", shortened)
+            vectors = _of_length_one(await self._vectors(model, embedder, texts, "documents", visit))
             scores = vectors[1:] @ vectors[0]
         else:
-            scores = await self._scores(model, model.reranker, body.query, documents, visit)
+            scores = await self._scores(model, model.reranker, body, documents, visit)
         order = np.argsort(-scores, kind="stable")[: body.top_n]
         results: list[dict[str, Any]] = []
         for index in order.tolist():
@@ -86,10 +88,11 @@ class Embeddings:
             return await asyncio.to_thread(embedder.embed, texts)
 
     async def _scores(
-        self, model: Served, reranker: Reranker[Any], query: str, documents: Sequence[str], visit: Visit
+        self, model: Served, reranker: Reranker[Any], body: RerankBody, documents: Sequence[str], visit: Visit
     ) -> NDArray[np.float32]:
+        query, truncate = body.query, bool(body.truncate)
         size = sum(map(len, documents)) + len(query) * len(documents)
-        pairs = await tokenized(size, lambda: [reranker.pair(query, text) for text in documents], "documents")
+        pairs = await tokenized(size, lambda: [reranker.pair(query, text, truncate) for text in documents], "documents")
         self._check(model, [pair.tokens for pair in pairs], "documents", visit)
         async with model.embedding:
             return await asyncio.to_thread(reranker.score, pairs)

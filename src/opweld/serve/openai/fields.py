@@ -218,6 +218,7 @@ class EmbeddingBody(Fields):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
     user: str | None = None
+    truncate: bool | None = None
 
 
 class Document(Fields):
@@ -237,3 +238,4 @@ class RerankBody(Fields):
     ]
     top_n: Annotated[int, Field(ge=1)] | None = None
     return_documents: bool | None = None
+    truncate: bool | None = None

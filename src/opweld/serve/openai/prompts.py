@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from opweld.serve.protocols import Tokenizer
@@ -29,9 +29,14 @@ async def tokenized(characters: int, work: Callable[[], _T], param: str) -> _T:
 
 
 async def tokens_of(
-    given: str | list[str] | list[int] | list[list[int]], tokenizer: Tokenizer, param: str = "prompt"
+    given: str | list[str] | list[int] | list[list[int]],
+    tokenizer: Tokenizer,
+    param: str = "prompt",
+    shortened: Callable[[str | Sequence[int]], list[int]] | None = None,
 ) -> list[list[int]]:
-    """The tokens of one text or several, given as text or as tokens."""
+    """The tokens of one text or several, given as text or as tokens.
+
+    shortened: makes them where texts that are too long are to be cut."""
     if isinstance(given, str):
         texts: list[str | list[int]] = [given]
     elif given and isinstance(given[0], int):
@@ -47,6 +52,10 @@ async def tokens_of(
                 code="invalid_value",
             )
     size = sum(len(text) for text in texts if isinstance(text, str))
-    return await tokenized(
-        size, lambda: [tokenizer.encode(text) if isinstance(text, str) else text for text in texts], param
-    )
+
+    def encoded(text: str | list[int]) -> list[int]:
+        if shortened is not None:
+            return shortened(text)
+        return tokenizer.encode(text) if isinstance(text, str) else text
+
+    return await tokenized(size, lambda: [encoded(text) for text in texts], param)
