@@ -85,9 +85,10 @@ def open_model(path: str | Path, context: int | None = None) -> Opened:
 
 
 def is_encoder(path: str | Path) -> bool:
-    """Whether a folder holds an encoder, which `open_encoder` opens; else `open_model` does, or says why not."""
+    """Whether a folder holds an encoder, which `open_encoder` opens; else `open_model` does, or says why not. Raises
+    ModelError and DamagedModelError where config.json makes no sense."""
     described = Path(path) / "config.json"
-    return described.is_file() and read_json(described).get("model_type") in ENCODERS
+    return described.is_file() and read_json(described).text("model_type", "") in ENCODERS
 
 
 def open_encoder(path: str | Path) -> OpenedEncoder:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from benchmarks.zoo import fetch
-from opweld.errors import DamagedModelError, MissingModelError, ModelError, UnsupportedError
+from opweld.errors import DamagedModelError, MissingModelError, ModelError, OpweldError, UnsupportedError
 from opweld.llm.encoder import Encoder
 from opweld.llm.encoder_config import Head, Pooling
 from opweld.llm.files import is_encoder, open_encoder, open_model
@@ -137,6 +139,42 @@ def test_encoders_and_decoders_are_told_apart(tmp_path: Path) -> None:
     assert not is_encoder(tmp_path / "decoder") and not is_encoder(tmp_path)
     with pytest.raises(MissingModelError):
         open_encoder(tmp_path / "nowhere")
+
+
+def test_damaged_descriptions_raise_no_other_errors(tmp_path: Path) -> None:
+    saved("bert", tmp_path)
+    write_sentences(tmp_path, {"pooling_mode_mean_tokens": True}, normalized=True, longest=20)
+    values = [
+        None,
+        -1,
+        0,
+        2**40,
+        1.5,
+        float("nan"),
+        "x",
+        [],
+        {},
+        [1],
+        {"a": 1},
+        True,
+        ["BertForSequenceClassification"],
+    ]
+    extra = ["id2label", "pad_token_id", "architectures", "sentence_transformers", "pooling_mode", "is_decoder"]
+    rng = random.Random(1)
+    for name in ("config.json", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"):
+        whole = (tmp_path / name).read_text()
+        for _ in range(150):
+            found = json.loads(whole)
+            damaged = rng.choice(found) if isinstance(found, list) else found
+            damaged[rng.choice([*damaged, *extra])] = rng.choice(values)
+            (tmp_path / name).write_text(json.dumps(found))
+            with suppress(OpweldError):
+                open_encoder(tmp_path)
+        for value in values:
+            (tmp_path / name).write_text(json.dumps(value))
+            with suppress(OpweldError):
+                open_encoder(tmp_path)
+        (tmp_path / name).write_text(whole)
 
 
 TEXTS = [
