@@ -12,7 +12,7 @@ import typer
 
 from opweld.cli.answering import write
 from opweld.cli.conversation import Conversation
-from opweld.cli.language import ContextOption, MemoryOption, ModelArgument, ThreadsOption, opened
+from opweld.cli.language import CacheOption, ContextOption, MemoryOption, ModelArgument, ThreadsOption, opened
 from opweld.cli.sampled import (
     MaxTokensOption,
     MinPOption,
@@ -47,6 +47,7 @@ def chat(
     memory: MemoryOption = None,
     threads: ThreadsOption = None,
     context: ContextOption = None,
+    cache: CacheOption = "f32",
 ) -> None:
     """Talk with a language model.
 
@@ -65,7 +66,7 @@ def chat(
     from rich.console import Console
 
     notes = Console(stderr=True, highlight=False)
-    with opened(model, memory=memory, threads=threads, context=context) as language:
+    with opened(model, memory=memory, threads=threads, context=context, cache=cache) as language:
         sampling = sampling_of(
             language.sampling,
             limit=max_tokens,

@@ -12,7 +12,7 @@ import typer
 
 from opweld.cli import arguments, show
 from opweld.cli.answering import answer, write
-from opweld.cli.language import ContextOption, MemoryOption, ModelArgument, ThreadsOption, opened
+from opweld.cli.language import CacheOption, ContextOption, MemoryOption, ModelArgument, ThreadsOption, opened
 from opweld.cli.sampled import (
     MaxTokensOption,
     MinPOption,
@@ -45,6 +45,7 @@ def generate(
     memory: MemoryOption = None,
     threads: ThreadsOption = None,
     context: ContextOption = None,
+    cache: CacheOption = "f32",
     json: Annotated[
         Path | None,
         typer.Option("--json", metavar="FILE", help="Write the answer and its speed as JSON; - for stdout alone.",
@@ -65,7 +66,7 @@ def generate(
     arguments.check_files(model, json=json)
     text = sys.stdin.read() if prompt == "-" else prompt
     alone = str(json) == "-"
-    with opened(model, memory=memory, threads=threads, context=context) as language:
+    with opened(model, memory=memory, threads=threads, context=context, cache=cache) as language:
         sampling = sampling_of(
             language.sampling,
             limit=max_tokens,

@@ -45,6 +45,14 @@ ContextOption = Annotated[
 ]  # fmt: skip
 
 
+CacheOption = Annotated[
+    str,
+    typer.Option(
+        "--cache", metavar="TYPE", help="What keys and values are kept as: f32, or f16 or bf16, half of the memory."
+    ),
+]
+
+
 @dataclass(frozen=True)
 class LanguageModel:
     """A model that is ready to answer.
@@ -67,18 +75,23 @@ class LanguageModel:
     cache_tokens: int
 
 
-def load(path: Path, *, memory: str | None, threads: int | None, context: int | None, queue: int = 0) -> LanguageModel:
+def load(
+    path: Path, *, memory: str | None, threads: int | None, context: int | None, cache: str, queue: int = 0
+) -> LanguageModel:
     """Loads a model, which may compile it, and starts its engine; shows how far it is.
 
     queue: how many requests may wait for others."""
     from opweld.llm.async_engine import AsyncEngine
     from opweld.llm.engine import Engine
+    from opweld.llm.load import cache_type
     from opweld.llm.load import load as load_runner
     from opweld.llm.settings import Settings
 
     size = None if memory is None else byte_count("--memory", memory)
     with show.progress() as progress:
-        loaded = load_runner(path, memory=size, threads=threads, context=context, progress=progress)
+        loaded = load_runner(
+            path, memory=size, threads=threads, context=context, cache=cache_type(cache), progress=progress
+        )
     runner, took = loaded.runner, loaded.memory
     return LanguageModel(
         name=loaded.opened.name,
@@ -102,10 +115,12 @@ def load_encoder(path: Path, *, memory: str | None, threads: int | None, context
 
 
 @contextmanager
-def opened(path: Path, *, memory: str | None, threads: int | None, context: int | None) -> Generator[LanguageModel]:
+def opened(
+    path: Path, *, memory: str | None, threads: int | None, context: int | None, cache: str
+) -> Generator[LanguageModel]:
     """A model while the block runs."""
     check_installed("tokenizers", "jinja2", extra="llm")
-    model = load(path, memory=memory, threads=threads, context=context)
+    model = load(path, memory=memory, threads=threads, context=context, cache=cache)
     try:
         yield model
     finally:

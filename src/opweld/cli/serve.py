@@ -11,6 +11,7 @@ import typer
 
 from opweld.cli import show
 from opweld.cli.language import (
+    CacheOption,
     ContextOption,
     MemoryOption,
     ThreadsOption,
@@ -39,6 +40,7 @@ def serve(
     memory: MemoryOption = None,
     threads: ThreadsOption = None,
     context: ContextOption = None,
+    cache: CacheOption = "f32",
     api_key: Annotated[
         list[str] | None,
         typer.Option("--api-key", metavar="KEY", envvar="OPWELD_API_KEY", show_default=False,
@@ -109,7 +111,7 @@ def serve(
         served = [
             _encoder(load_encoder(path, memory=memory, threads=threads, context=context), name)
             if is_encoder(path)
-            else _decoder(load(path, memory=memory, threads=threads, context=context, queue=queue), name)
+            else _decoder(load(path, memory=memory, threads=threads, context=context, cache=cache, queue=queue), name)
             for name, path in given
         ]
         server = Server(Models(served), limits=limits, keys=keys, origins=cors or ())

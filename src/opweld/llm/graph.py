@@ -34,17 +34,17 @@ def ropes_of(config: Config) -> tuple[Rope, ...]:
     return tuple(dict.fromkeys(rope for rope in config.ropes if rope is not None))
 
 
-def decoder_graph(config: Config, weights: Weights, block: int) -> ir.Graph:
-    """The graph of a decoder with blocks of so many tokens.
+def decoder_graph(config: Config, weights: Weights, block: int, pool: DType = DType.F32) -> ir.Graph:
+    """The graph of a decoder with blocks of so many tokens, whose keys and values are kept as `pool`.
 
     Raises ModelError naming a weight that is missing or of another shape."""
-    return _Builder(config, weights, block).built()
+    return _Builder(config, weights, block, pool).built()
 
 
 class _Builder(GraphBuilder):
-    def __init__(self, config: Config, weights: Weights, block: int) -> None:
+    def __init__(self, config: Config, weights: Weights, block: int, pool: DType) -> None:
         super().__init__(config.architecture, weights)
-        self._config, self._block = config, block
+        self._config, self._block, self._pool = config, block, pool
 
     def built(self) -> ir.Graph:
         config = self._config
@@ -68,8 +68,8 @@ class _Builder(GraphBuilder):
         values = (config.kv_heads, self._block, padded_size(config.head_size))
         pools = [
             (
-                graph_input(f"keys.{n}", DType.F32, "blocks", *keys),
-                graph_input(f"values.{n}", DType.F32, "blocks", *values),
+                graph_input(f"keys.{n}", self._pool, "blocks", *keys),
+                graph_input(f"values.{n}", self._pool, "blocks", *values),
             )
             for n in range(config.layers)
         ]

@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from opweld.errors import OptionError
 from opweld.llm.engine import Engine, Outcome
@@ -15,6 +15,9 @@ from opweld.llm.requests import Chosen, Delta, Finish, Request, Sampling
 from opweld.llm.settings import Settings
 from opweld.llm.step import Progress, Runner
 from opweld.llm.text import Tokenizer
+
+if TYPE_CHECKING:
+    from opweld.llm.load import CacheType
 
 
 class TextTokenizer(Tokenizer, Protocol):
@@ -55,13 +58,14 @@ class LLM:
         memory: int | None = None,
         threads: int | None = None,
         context: int | None = None,
+        cache: CacheType = "f32",
         settings: Settings | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Loads a model; see `opweld.llm.load.load` for the arguments and errors. settings: of the engine."""
         from opweld.llm.load import load
 
-        loaded = load(path, memory=memory, threads=threads, context=context, progress=progress)
+        loaded = load(path, memory=memory, threads=threads, context=context, cache=cache, progress=progress)
         self._begin(Engine(loaded.runner, loaded.opened.tokenizer, settings), loaded.opened.tokenizer)
         self.sampling = loaded.opened.generation
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from opweld.build.artifact import WEIGHTS
 from opweld.compile import Model, compile
@@ -20,12 +20,18 @@ from opweld.llm.files import Opened, OpenedEncoder, open_encoder, open_model
 from opweld.llm.memory import Memory, memory_for
 from opweld.llm.source import DecoderSource, EncoderSource
 from opweld.llm.step import Progress
+from opweld.tensor.dtype import DType
 
 if TYPE_CHECKING:
     from opweld.build.cache import Cache
 
 BLOCK = 32
 """Tokens of a block of the cache."""
+
+
+CacheType: TypeAlias = Literal["f32", "f16", "bf16"]
+CACHES: dict[str, DType] = {"f32": DType.F32, "f16": DType.F16, "bf16": DType.BF16}
+"""What keys and values may be kept as."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ def load(
     memory: int | None = None,
     threads: int | None = None,
     context: int | None = None,
+    cache: CacheType = "f32",
     progress: Progress | None = None,
 ) -> Loaded:
     """Loads a language model: a .gguf file, a folder of Hugging Face.
@@ -77,6 +84,7 @@ def load(
             free has room for it.
         threads: at most so many a step; all processors where None.
         context: the most tokens of a sequence; what the model was made for where None.
+        cache: what keys and values are kept as: f32 as they are computed, f16 or bf16 rounded, in half of the memory.
 
     Raises ModelError and UnsupportedError as `open_model`, OptionError for a context that the model was not made for,
     ShortageError where the memory has no room for one sequence.
@@ -84,9 +92,10 @@ def load(
     opened = open_model(Path(path), context)
     config = opened.config
     longest = _longest(config, context)
-    model = compiled(opened, threads=threads, progress=progress)
+    cache = cache_type(cache)
+    model = compiled(opened, threads=threads, cache=cache, progress=progress)
     weights = (model.session.folder / WEIGHTS).stat().st_size
-    found = memory_for(config, weights, BLOCK, longest, memory)
+    found = memory_for(config, weights, BLOCK, longest, memory, CACHES[cache].bytes)
     if found.blocks < 1:
         raise ShortageError(
             f"{opened.name} takes {found.weights} bytes, and {found.block} for each {BLOCK} tokens of its cache: "
@@ -96,11 +105,20 @@ def load(
     return Loaded(opened, runner, found)
 
 
-def compiled(opened: Opened, *, threads: int | None = None, progress: Progress | None = None) -> Model:
+def cache_type(name: str) -> CacheType:
+    """The name of a type that keys and values may be kept as. Raises OptionError for another."""
+    if name not in CACHES:
+        raise OptionError(f"cache is {name!r}, expected one of {', '.join(CACHES)}")
+    return cast("CacheType", name)
+
+
+def compiled(
+    opened: Opened, *, threads: int | None = None, cache: CacheType = "f32", progress: Progress | None = None
+) -> Model:
     """The compiled graph of a model, from the cache where it is there."""
     from opweld.llm.graph import STATES
 
-    source = DecoderSource(opened.config, opened.weights, BLOCK, _identity(opened))
+    source = DecoderSource(opened.config, opened.weights, BLOCK, _identity(opened), CACHES[cache])
     return compile(source, progress=progress, states=STATES, dim_hints=HINTS, threads=threads or 0)
 
 

@@ -30,11 +30,12 @@ class Memory:
         return self.weights + self.block * self.blocks
 
 
-def memory_for(config: Config, weights: int, block: int, context: int, given: int | None) -> Memory:
+def memory_for(config: Config, weights: int, block: int, context: int, given: int | None, element: int = 4) -> Memory:
     """The memory of a model whose weights take so many bytes, with blocks of so many tokens, where so many bytes are
-    `given` for weights and cache together. blocks is 0 where there is no room for any."""
+    `given` for weights and cache together, and an element of the cache takes `element`. blocks is 0 where there is no
+    room for any."""
     row = config.head_size + padded_size(config.head_size)
-    size = 4 * config.layers * config.kv_heads * row * block
+    size = element * config.layers * config.kv_heads * row * block
     if given is not None:
         return Memory(weights, size, max(0, (given - weights) // size))
     wanted = CONTEXTS * -(-context // block)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opweld.errors import UnsupportedError
 from opweld.frontends.source import Source
+from opweld.tensor.dtype import DType
 
 if TYPE_CHECKING:
     from opweld import ir
@@ -68,19 +69,20 @@ class LanguageSource(Source):
 
 @dataclass(frozen=True, eq=False)
 class DecoderSource(LanguageSource):
-    """A decoder, whose graph `llm/graph.py` makes."""
+    """A decoder, whose graph `llm/graph.py` makes. pool: what keys and values are kept as."""
 
     config: Config
+    pool: DType = DType.F32
 
     def digest(self, cache: Cache) -> str:
         """See `Source.digest`."""
-        return f"decoder {self.block} {self.identity(cache)}"
+        return f"decoder {self.block} {self.pool!r} {self.identity(cache)}"
 
     def graph(self) -> ir.Graph:
         """See `LanguageSource.graph`."""
         from opweld.llm.graph import decoder_graph
 
-        return decoder_graph(self.config, self.weights, self.block)
+        return decoder_graph(self.config, self.weights, self.block, self.pool)
 
 
 @dataclass(frozen=True, eq=False)

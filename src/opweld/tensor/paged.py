@@ -16,8 +16,9 @@ A row of `work` says which queries a call computes:
     first, stride    query i has part first + i * stride; with `apart`, one for each chunk: first + i * stride + chunk
     apart            1: chunks are parts of their own, for `join_parts` to join; 0: joined at once
 
-Keys lie as [blocks, kv_heads, size, block], values as [blocks, kv_heads, block, padded], padded being size rounded up
-to 16, queries as [tokens, kv_heads * group * size]. `owners` has the query of each part.
+`attend` is one function for each type of the pool (POOLS). Keys lie as [blocks, kv_heads, size, block], values as
+[blocks, kv_heads, block, padded], padded being size rounded up to 16, queries as [tokens, kv_heads * group * size].
+`owners` has the query of each part.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def _attend(operands: Sequence[Array], results: Sequence[Array], numbers: Number
     own = tables[table : table + needed].astype(np.int64)
     if ((own < 0) | (own >= blocks)).any():
         raise OpweldError("an index is out of range: a block of a table")
+    keys, values = (array.astype(queries.dtype) for array in (keys, values))
     k = np.concatenate(list(keys.reshape(blocks, kv_heads, size, block)[own, head]), axis=-1)
     v = np.concatenate(list(values.reshape(blocks, kv_heads, block, padded_size(size))[own, head]))
     for i in range(queried):
@@ -159,10 +161,13 @@ def _joined(operands: Sequence[Array], results: Sequence[Array], numbers: Number
 
 _SOURCE = '#include "opweld_attend.h"'
 
+POOLS = {DType.F32: "attend_f32", DType.F16: "attend_f16", DType.BF16: "attend_bf16"}
+"""What keys and values may be in memory, and the function that reads them so."""
+
+_ATTEND = Function(_attend_parts, _attend_work, _attend, _attend_scratch, tables=5, source=_SOURCE, shared_results=True)
+
 PAGED: dict[str, Function] = {
-    "attend": Function(
-        _attend_parts, _attend_work, _attend, _attend_scratch, tables=5, source=_SOURCE, shared_results=True
-    ),
+    **dict.fromkeys(POOLS.values(), _ATTEND),
     "join_parts": Function(_join_parts, _join_work, _joined, _join_scratch, tables=1, source=_SOURCE),
 }
 """These functions by name."""

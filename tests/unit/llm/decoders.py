@@ -14,6 +14,7 @@ from opweld.llm.config import Config, Experts, Rope
 from opweld.llm.graph import STATES
 from opweld.llm.source import DecoderSource
 from opweld.llm.weights import Blocked, Weight, Weights
+from opweld.tensor.dtype import DType
 
 Array = np.ndarray[Any, Any]
 BLOCK = 32
@@ -106,9 +107,11 @@ def _blocked(rng: np.random.Generator, rows: int, columns: int, bits: int) -> Bl
     return Blocked(codes, scales, -scales * np.float32(2 ** (bits - 1) - 0.3), bits, block)
 
 
-def runner_of(config: Config, weights: Weights, blocks: int = 64, **options: Any) -> CompiledRunner:
+def runner_of(
+    config: Config, weights: Weights, blocks: int = 64, pool: DType = DType.F32, **options: Any
+) -> CompiledRunner:
     """The compiled decoder."""
-    source = DecoderSource(config, weights, BLOCK, lambda cache: repr((config.identity(), digest(weights))))
+    source = DecoderSource(config, weights, BLOCK, lambda cache: repr((config.identity(), digest(weights))), pool)
     model = opweld.compile(source, states=STATES, dim_hints={"T": 1}, **options)
     return CompiledRunner(model, config, BLOCK, blocks, config.context)
 

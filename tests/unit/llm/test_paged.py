@@ -41,7 +41,7 @@ def paged(work: Work, queries: Array, causal: bool) -> Array:
     numbers = (len(queries), BLOCKS, len(work.tables), count, KV_HEADS, GROUP, SIZE, BLOCK, 0, 0, int(causal))
     for row in work.work:
         operands = (row, queries.ravel(), keys.ravel(), values.ravel(), work.tables, work.owners)
-        PAGED["attend"].compute(operands, [parts], numbers)
+        PAGED["attend_f32"].compute(operands, [parts], numbers)
     out = np.empty_like(queries)
     for own, row in zip(work.parts, out, strict=True):
         PAGED["join_parts"].compute((own, parts), [row], (count, heads, SIZE))

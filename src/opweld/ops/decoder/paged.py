@@ -22,7 +22,7 @@ from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, 
 from opweld.tensor.dim import ONE, Dim, as_dim, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, cast, index
-from opweld.tensor.paged import BLOCKS, WORK, padded_size, part_size
+from opweld.tensor.paged import BLOCKS, POOLS, WORK, padded_size, part_size
 
 
 @infers("AppendKeys", "AppendValues", domain=DOMAIN)
@@ -33,6 +33,8 @@ def infer_append(scope: Inference, node: ir.Node) -> list[Fact]:
     _, kv_heads, size, block = _pool(pool, node)
     scope.same(rows.shape[1], kv_heads * size, node, "heads of keys and values")
     scope.same(scope.fact(required(node, 2)).shape[0], rows.shape[0], node, "a place for each token")
+    if pool.dtype not in POOLS:
+        raise ModelError(f"{describe(node)}: the pool is {pool.dtype!r}, expected one of {list(POOLS)}")
     if block.constant not in BLOCKS:
         raise ModelError(f"{describe(node)}: blocks have {block} tokens, expected one of {BLOCKS}")
     return [pool]
@@ -66,10 +68,10 @@ def lower_append(scope: Lowering, node: ir.Node) -> None:
 
     updates = (tokens, kv_heads, size) if is_keys else (tokens, kv_heads)
     where = emit(scope, updates, place, "places")
+    dtype = scope.fact(pool).dtype
+    updated = emit(scope, scope.fact(rows).shape, lambda at: cast(scope.load(rows, at), dtype), "rows")
     numbers = (product(shape), product(updates), ONE if is_keys else size)
-    (name,) = scope.extern(
-        "scatter", [scope.tensor(pool), where.name, scope.tensor(rows)], [(DType.F32, shape)], numbers
-    )
+    (name,) = scope.extern("scatter", [scope.tensor(pool), where.name, updated.name], [(dtype, shape)], numbers)
     scope.alias(node.outputs[0], name)
 
 
@@ -84,6 +86,8 @@ def infer_attention(scope: Inference, node: ir.Node) -> list[Fact]:
     blocks, kv_heads, size, block = keys.shape
     for at, wanted in enumerate((blocks, kv_heads, block, as_dim(padded_size(int(size))))):
         scope.same(values.shape[at], wanted, node, "keys and values of one pool")
+    if keys.dtype is not values.dtype or keys.dtype not in POOLS:
+        raise ModelError(f"{describe(node)}: keys and values are {keys.dtype!r} and {values.dtype!r}")
     scope.same(work.shape[1], as_dim(WORK), node, "numbers of a row of work")
     scope.same(parts.shape[0], queries.shape[0], node, "the parts of each token")
     return [Fact(queries.dtype, queries.shape)]
@@ -101,7 +105,9 @@ def lower_attention(scope: Lowering, node: ir.Node) -> None:
     numbers = (tokens, blocks, entries, count, kv_heads, heads // kv_heads, size, block, window, cap, causal)
     read = [scope.tensor(value) for value in (work, queries, keys, values, tables, owners)]
     shape = (count, heads, as_dim(part_size(int(size))))
-    (made,) = scope.extern("attend", read, [(DType.F32, shape)], numbers, scope.fact(work).shape[0])
+    (made,) = scope.extern(
+        POOLS[scope.fact(keys).dtype], read, [(DType.F32, shape)], numbers, scope.fact(work).shape[0]
+    )
     operands = [scope.tensor(parts), made]
     (name,) = scope.extern("join_parts", operands, [(DType.F32, (tokens, width))], (count, heads, size), tokens)
     scope.alias(node.outputs[0], name)
