@@ -123,6 +123,7 @@ static __attribute__((unused)) void OPW_POOL_NAME(OPW_OF(attend), i64)(
                  item.head >= 0 && item.head < kv_heads && item.chunk >= 0 && item.chunk < item.end &&
                  item.end <= last / OPW_CHUNK + 1 &&
                  item.table >= 0 && needed <= entries && item.table <= entries - needed && item.first >= 0 &&
+                 item.first < count && /* so that the sum below does not wrap */
                  item.stride >= 1 && item.stride <= count && item.count <= count &&
                  item.first + (item.count - 1) * item.stride <= count - (item.apart ? item.end - item.chunk : 1);
     for (int64_t b = 0; right && b < needed; b++)

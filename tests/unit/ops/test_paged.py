@@ -1,0 +1,220 @@
+"""Keys and values in blocks of a pool, compiled: beside what the operators mean in float64, over random shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opweld
+from opweld import ir
+from opweld.compile import Model
+from opweld.errors import OpweldError
+from opweld.llm.graph import STATES
+from opweld.llm.graph_builder import GraphBuilder, graph_input
+from opweld.llm.source import DecoderSource
+from opweld.llm.step import Span
+from opweld.llm.work import work_of
+from opweld.tensor.dtype import DType
+from opweld.tensor.paged import CHUNK, WORK, padded_size
+from tests.unit.llm.decoders import PLAIN
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Shapes of one layer of attention, and what it sees."""
+
+    kv_heads: int
+    group: int
+    size: int
+    block: int
+    window: int = 0
+    cap: float = 0.0
+    pool: DType = DType.F32
+
+    def graph(self) -> ir.Graph:
+        """Appends keys and values, then attends to them."""
+        return _Layer("llama", {}).layer(self)
+
+
+class _Layer(GraphBuilder):
+    def layer(self, own: Attention) -> ir.Graph:
+        width = own.kv_heads * own.size
+        inputs = [graph_input(name, DType.F32, "T", width * g) for name, g in (("q", own.group), ("k", 1), ("v", 1))]
+        inputs.append(graph_input("keys.0", own.pool, "blocks", own.kv_heads, own.size, own.block))
+        inputs.append(graph_input("values.0", own.pool, "blocks", own.kv_heads, own.block, padded_size(own.size)))
+        shapes = {"places": ("T", 2), "work": ("W", WORK), "tables": ("E",), "owners": ("P",), "parts": ("T", 2)}
+        inputs += [graph_input(name, DType.I64, *shape) for name, shape in shapes.items()]
+        q, k, v, keys, values, places, *rest = inputs
+        keys = self._decoder("AppendKeys", keys, k, places)
+        values = self._decoder("AppendValues", values, v, places, size=own.size)
+        found = self._decoder("PagedAttention", q, keys, values, *rest, window=own.window, cap=own.cap)
+        keys.name, values.name, found.name = "keys_after.0", "values_after.0", "found"
+        return ir.Graph(inputs, [found, keys, values], self._nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Source(DecoderSource):
+    attention: Attention = Attention(1, 1, 16, 32)
+
+    def graph(self) -> ir.Graph:
+        return self.attention.graph()
+
+
+def compiled(own: Attention, threads: int = 2) -> Model:
+    source = _Source(PLAIN, {}, own.block, partial(_identity, own), attention=own)
+    return opweld.compile(source, states=STATES, dim_hints={"T": 1}, threads=threads)
+
+
+def _identity(own: Attention, cache: object) -> str:
+    return f"one layer of attention {own}"
+
+
+def feeds_of(own: Attention, spans: list[Span], rows: tuple[Array, Array, Array], threads: int) -> dict[str, Array]:
+    work = work_of(spans, own.block, own.kv_heads, threads)
+    places = [
+        (span.blocks[at // own.block], at % own.block)
+        for span in spans
+        for at in range(span.start, span.start + len(span.tokens))
+    ]
+    arrays = {"work": work.work, "tables": work.tables, "owners": work.owners, "parts": work.parts}
+    return dict(zip("qkv", rows, strict=True)) | {"places": np.array(places, np.int64)} | arrays
+
+
+def meant(own: Attention, q: Array, k: Array, v: Array) -> Array:
+    """Attention of a whole text in float64; keys and values are rounded as the pool has them."""
+    count = len(q)
+    queries = q.astype(np.float64).reshape(count, own.kv_heads, own.group, own.size)
+    k, v = (a.astype(own.pool.numpy).astype(np.float64).reshape(count, own.kv_heads, own.size) for a in (k, v))
+    scores = np.einsum("ihgd,jhd->hgij", queries, k)
+    if own.cap:
+        scores = np.tanh(scores / own.cap) * own.cap
+    at = np.arange(count)
+    seen = at[:, None] >= at
+    if own.window:
+        seen &= at[:, None] - at < own.window
+    scores = np.where(seen, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return np.einsum("hgij,jhd->ihgd", weights, v).reshape(q.shape)
+
+
+CASES = [
+    (Attention(1, 1, 1, 32), 40),
+    (Attention(1, 16, 24, 32), 300),
+    (Attention(3, 1, 17, 64), 270),
+    (Attention(2, 3, 80, 128, window=1), 300),
+    (Attention(2, 2, 40, 256, window=CHUNK), 2 * CHUNK + 3),
+    (Attention(2, 5, 33, 32, window=CHUNK + 1, cap=3.0), 2 * CHUNK + 3),
+    (Attention(1, 4, 48, 64, window=31, pool=DType.F16), 600),
+    (Attention(2, 2, 72, 128, cap=20.0, pool=DType.BF16), 2 * CHUNK),
+    (Attention(1, 2, 64, 32), 5000),
+]
+
+
+@pytest.mark.parametrize(("own", "length"), CASES, ids=str)
+def test_compiled_attention_is_what_it_means_however_a_text_is_divided(own: Attention, length: int) -> None:
+    rng = np.random.default_rng(length)
+    rows = tuple(
+        rng.standard_normal((length, own.kv_heads * own.size * g)).astype(np.float32) for g in (own.group, 1, 1)
+    )
+    q, k, v = rows
+    right = meant(own, q, k, v)
+    blocks = -(-length // own.block) + 2
+    table = [int(block) for block in rng.permutation(blocks)]
+    whole: Array | None = None
+    for threads, cuts in ((1, [length]), (2, [1, 7, CHUNK - 9, 1, 1]), (2, [length - 1, 1])):
+        model = compiled(own, threads)
+        state = model.new_state(dims={"blocks": blocks})
+        for name in state.names:  # what is in a block that nobody wrote is not known
+            state.memory(name)[:] = np.nan
+        found: list[Array] = []
+        start = 0
+        while start < length:
+            count = min(cuts[len(found)] if len(found) < len(cuts) else length, length - start)
+            own_rows = q[start : start + count], k[start : start + count], v[start : start + count]
+            span = Span([0] * count, start, table)
+            found.append(model.run(feeds_of(own, [span], own_rows, 16 * threads), state)["found"].copy())
+            start += count
+        result = np.concatenate(found)
+        # Sums of up to `length` float32 terms of size 1.
+        np.testing.assert_allclose(result, right, atol=3e-6 * np.sqrt(own.size) * max(1, np.abs(right).max()), rtol=0)
+        whole = result if whole is None else whole
+        np.testing.assert_array_equal(result, whole)
+
+
+TOP = np.iinfo(np.int64).max
+COLUMNS = ("token", "count", "position", "table", "head", "chunk", "end", "first", "stride", "apart")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"first": TOP, "count": 2},
+        {"first": TOP - 1, "count": 2, "stride": 2},
+        {"first": TOP},
+        {"first": -1},
+        {"count": TOP},
+        {"position": TOP},
+        {"position": TOP, "count": 2},
+        {"table": TOP},
+        {"token": TOP, "count": 2},
+        {"stride": TOP, "count": 2},
+        {"end": TOP},
+        {"chunk": -1},
+        {"head": 1},
+        {"count": 0},
+        {"apart": 1, "first": TOP},
+    ],
+    ids=str,
+)
+def test_a_row_of_work_that_leads_out_of_memory_is_refused(changes: dict[str, int]) -> None:
+    own = Attention(1, 1, 16, 32)
+    model = compiled(own)
+    rows = tuple(np.ones((2, 16), np.float32) for _ in range(3))
+    feeds = feeds_of(own, [Span([0, 0], 0, [0])], (rows[0], rows[1], rows[2]), 1)
+    state = model.new_state(dims={"blocks": 2})
+    model.run(feeds, state)
+    feeds["work"] = feeds["work"].copy()
+    for name, value in changes.items():
+        feeds["work"][0, COLUMNS.index(name)] = value
+    with pytest.raises(OpweldError, match="index"):
+        model.run(feeds, state)
+
+
+def test_the_sum_of_a_first_part_and_a_stride_does_not_wrap() -> None:
+    """The word before `owners` is what a first part of 2^63 - 1 would read, and it is right here: nothing but the range
+    of the first part refuses the row, which would write before the parts."""
+    own = Attention(1, 1, 16, 32)
+    model = compiled(own)
+    rows = tuple(np.ones((2, 16), np.float32) for _ in range(3))
+    feeds = feeds_of(own, [Span([0, 0], 0, [0])], (rows[0], rows[1], rows[2]), 1)
+    feeds["owners"] = np.array([0, 1, 0], np.int64)[1:]
+    feeds["work"][0, COLUMNS.index("first")] = TOP
+    with pytest.raises(OpweldError, match="index"):
+        model.run(feeds, model.new_state(dims={"blocks": 2}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", [DType.F32, DType.BF16])
+def test_blocks_beyond_2_to_the_31_elements_are_their_own(pool: DType) -> None:
+    """Takes 17 GB of addresses, and memory for three blocks. Were places or addresses of 32 bits, the last block
+    would be the first one."""
+    own = Attention(1, 1, 64, 256, pool=pool)
+    each = own.size * own.block
+    blocks = 2**31 // each + 2
+    rows = [np.random.default_rng(n).standard_normal((300, own.size)).astype(np.float32) for n in range(3)]
+    model = compiled(own)
+    state = model.new_state(dims={"blocks": blocks})
+    found = model.run(
+        feeds_of(own, [Span([0] * 300, 0, [blocks - 1, blocks - 2])], (rows[0], rows[1], rows[2]), 1), state
+    )
+    np.testing.assert_allclose(found["found"], meant(own, *rows), atol=3e-5, rtol=0)
+    for name in state.names:
+        memory = state.memory(name)
+        assert memory.size > 2**31 and memory[blocks - 1].any() and not memory[:2].any()
