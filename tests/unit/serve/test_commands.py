@@ -170,7 +170,10 @@ def test_serve(tmp_path: Path) -> None:
     with started("serve", *arguments, "--api-key-file", str(keys), OPWELD_API_KEY="k1 k2") as process:
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(5)]
-        assert "load other.gguf [('cache', 'f32'), ('context', None), ('memory', None), ('queue', 7), ('threads', None)]" in lines[2]
+        assert (
+            "load other.gguf [('cache', 'f32'), ('context', None), ('memory', None), ('queue', 7), ('threads', None)]"
+            in lines[2]
+        )
         assert lines[1] == ("opweld: one: weights 976.6 KiB, cache 800.0 KiB (8192 tokens), context 4096 tokens\n")
         port = int(lines[4].partition("127.0.0.1:")[2].partition("/")[0])
         running: Any = SimpleNamespace(host="127.0.0.1", port=port)
