@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,9 @@ _ENDS = (
     *("<EOT>", "<|return|>", "<|call|>", "<|end_of_role|>"),
 )
 """Tokens that end a turn, whatever a file's metadata says: files often name one end where a model was taught two."""
+
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class Tokenizer:
@@ -46,23 +50,33 @@ class Tokenizer:
     def encode(self, text: str, special: bool = True) -> list[int]:
         """The tokens of a text. Special tokens that are written in it are those tokens.
 
-        special: whether what the model expects around a text is added, as its BOS token."""
-        return self.inner.encode(text, add_special_tokens=special).ids
+        special: whether what the model expects around a text is added, as its BOS token.
+
+        Raises InputError for a text that has half of a surrogate pair, which is no character."""
+        return self._encoded(text, special).ids
 
     def encode_within(self, limit: int, text: str, second: str | None = None) -> tuple[list[int], list[int]]:
         """The tokens of a text, or of two that a model reads together, with what it expects around them, and of each
         token 1 where it is of the second text, else 0. The last tokens of the text, of two of the second one, are left
         out where there are more than `limit`.
 
-        Raises InputError where there is no room for the first of two texts."""
+        Raises InputError where there is no room for the first of two texts, and as `encode`."""
         inner, pair = self.inner, second is not None
-        texts = [inner.encode(one, add_special_tokens=False) for one in (text, second) if one is not None]
+        texts = [self._encoded(one, special=False) for one in (text, second) if one is not None]
         room = limit - inner.num_special_tokens_to_add(pair) - (len(texts[0].ids) if pair else 0)
         if room < 1:
             raise InputError(f"a first text of {len(texts[0].ids)} tokens leaves no room for a second in {limit}")
         texts[-1].truncate(room)
         found = inner.post_process(*texts)
         return found.ids, found.type_ids
+
+    def _encoded(self, text: str, special: bool) -> Any:
+        # `tokenizers` says of such a text that it is no str.
+        if (half := _HALF.search(text)) is not None:
+            raise InputError(
+                f"character {half.start()} of the text, {half[0]!a}, is half of a surrogate pair; send whole characters"
+            )
+        return self.inner.encode(text, add_special_tokens=special)
 
     def decode(self, tokens: Sequence[int], special: bool = False) -> str:
         """The text of tokens; special ones are left out unless `special`."""

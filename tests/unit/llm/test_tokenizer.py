@@ -15,7 +15,7 @@ import tokenizers
 import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from opweld.errors import MissingModelError, ModelError, UnsupportedError
+from opweld.errors import InputError, MissingModelError, ModelError, UnsupportedError
 from opweld.llm.fields import Fields
 from opweld.llm.folder.tokenizer import read_tokenizer as read_folder
 from opweld.llm.gguf.header import read_header
@@ -330,3 +330,11 @@ def test_what_is_wrong_with_a_tokenizer_is_told(tmp_path: Path) -> None:
     refused(ModelError, "eos_token_id is 3", eos_token_id=3)
     refused(ModelError, "scores has 1 entries for 3", model="llama", scores=[0.0])
     refused(ModelError, "a piece of 1000 characters", model="llama", scores=[0.0] * 3, tokens=["a", "b", "a" * 1000])
+
+
+def test_a_text_with_half_a_character_is_refused(tokenizer: Tokenizer) -> None:
+    """JSON can write one, so that a client of a server can send it."""
+    with pytest.raises(InputError, match=r"character 1 .* is half of a surrogate pair"):
+        tokenizer.encode("a\ud800")
+    with pytest.raises(InputError, match="surrogate"):
+        tokenizer.encode_within(10, "a", "\udfff")
