@@ -220,6 +220,13 @@ def test_import_brings_in_nothing() -> None:
     assert python(code) == "[] ['opweld']\n"
 
 
+def test_loading_a_language_model_brings_in_no_operators() -> None:
+    """They are for compiling: one that is in the cache opens without."""
+    code = PRELUDE + "import opweld.llm.load\n"
+    code += "print([name for name in sys.modules if name.startswith(('opweld.ops', 'opweld.frontend.'))])"
+    assert python(code) == "[]\n"
+
+
 def test_sessions_need_neither_onnx_nor_a_compiler() -> None:
     code = PRELUDE + "for name in ('onnx', 'onnx_ir', 'ml_dtypes', 'ziglang', 'typer', 'rich', 'onnxruntime'):\n"
     code += "    sys.modules[name] = None\nimport opweld\nprint(opweld.InferenceSession.__name__, opweld.load.__name__)"

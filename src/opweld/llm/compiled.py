@@ -12,7 +12,6 @@ from opweld.compile import Model
 from opweld.errors import InputError
 from opweld.llm.angles import Angles
 from opweld.llm.config import Config
-from opweld.llm.graph import ropes_of
 from opweld.llm.step import Span
 from opweld.llm.work import work_of
 
@@ -31,7 +30,7 @@ class CompiledRunner:
         self.model, self.block_size, self.blocks, self.context = model, block_size, blocks, context
         self.vocabulary = config.vocabulary
         self._kv_heads = config.kv_heads
-        self._angles = [Angles(rope) for rope in ropes_of(config)]
+        self._angles = [Angles(rope) for rope in config.different_ropes]
         self._has_positions = any(info.name == "positions" for info in model.inputs)
         self._threads = model.session.threads
         self._state = model.new_state(dims={"blocks": blocks})

@@ -87,6 +87,11 @@ class Config:
     logit_cap: float | None = None
     experts: Experts | None = None
 
+    @property
+    def different_ropes(self) -> tuple[Rope, ...]:
+        """Its rotary embeddings, each once, in the order of the layers that use them first."""
+        return tuple(dict.fromkeys(rope for rope in self.ropes if rope is not None))
+
     def identity(self) -> bytes:
         """What it computes, as bytes: of equal configurations the same."""
         ropes = [

@@ -4,7 +4,7 @@ Inputs, T tokens of all sequences of a step one after the other:
 
     tokens int64 [T]                   their ids
     places int64 [T, 2]                where their keys and values go: a block of the pool, and a place in it
-    cosines.R, sines.R float32 [T, pairs]    the angles of rotary embedding R (of `ropes_of`) at their positions
+    cosines.R, sines.R float32 [T, pairs]    angles of rotary embedding R (`Config.different_ropes`), at their positions
     positions int64 [T]                only where positions are embedded
     work, tables, owners, parts        what attention computes, see `tensor/paged.py`
     wanted int64 [L]                   the tokens of which logits are wanted
@@ -19,19 +19,11 @@ import numpy as np
 
 from opweld import ir
 from opweld.errors import ModelError
-from opweld.llm.config import Config, Rope
+from opweld.llm.config import Config
 from opweld.llm.graph_builder import GraphBuilder, graph_input
 from opweld.llm.weights import Weights
 from opweld.tensor.dtype import DType
 from opweld.tensor.paged import WORK, padded_size
-
-STATES = {"keys.*": "keys_after.*", "values.*": "values_after.*"}
-"""The states of the graph, as `opweld.compile` takes them."""
-
-
-def ropes_of(config: Config) -> tuple[Rope, ...]:
-    """The different rotary embeddings of a model, in the order of the layers that use them first."""
-    return tuple(dict.fromkeys(rope for rope in config.ropes if rope is not None))
 
 
 def decoder_graph(config: Config, weights: Weights, block: int, pool: DType = DType.F32) -> ir.Graph:
@@ -48,7 +40,7 @@ class _Builder(GraphBuilder):
 
     def built(self) -> ir.Graph:
         config = self._config
-        ropes = ropes_of(config)
+        ropes = config.different_ropes
         fed = {
             "tokens": graph_input("tokens", DType.I64, "T"),
             "places": graph_input("places", DType.I64, "T", 2),
@@ -159,7 +151,7 @@ class _Builder(GraphBuilder):
         if rope is None:
             queries = self._scaled(queries, config.scale)
         else:
-            own = ropes_of(config).index(rope)
+            own = config.different_ropes.index(rope)
             angles = (fed[f"cosines.{own}"], fed[f"sines.{own}"])
             turned = {"size": size, "interleaved": int(rope.interleaved)}
             queries = self._decoder("Rotary", queries, *angles, **turned, scale=config.scale)

@@ -18,7 +18,7 @@ from opweld.llm.encoder import STEP
 from opweld.llm.encoder_config import EncoderConfig
 from opweld.llm.files import Opened, OpenedEncoder, open_encoder, open_model
 from opweld.llm.memory import Memory, memory_for
-from opweld.llm.source import DecoderSource, EncoderSource
+from opweld.llm.source import STATES, DecoderSource, EncoderSource
 from opweld.llm.step import Progress
 from opweld.tensor.dtype import DType
 
@@ -116,8 +116,6 @@ def compiled(
     opened: Opened, *, threads: int | None = None, cache: CacheType = "f32", progress: Progress | None = None
 ) -> Model:
     """The compiled graph of a model, from the cache where it is there."""
-    from opweld.llm.graph import STATES
-
     source = DecoderSource(opened.config, opened.weights, BLOCK, _identity(opened), CACHES[cache])
     return compile(source, progress=progress, states=STATES, dim_hints=HINTS, threads=threads or 0)
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from opweld.verification.check import Check
 
 
+STATES = {"keys.*": "keys_after.*", "values.*": "values_after.*"}
+"""The states of a decoder's graph, as `opweld.compile` takes them."""
+
+
 @dataclass(frozen=True, eq=False)
 class LanguageSource(Source):
     """A model whose graph opweld makes itself.

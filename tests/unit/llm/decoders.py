@@ -11,8 +11,7 @@ import numpy as np
 import opweld
 from opweld.llm.compiled import CompiledRunner
 from opweld.llm.config import Config, Experts, Rope
-from opweld.llm.graph import STATES
-from opweld.llm.source import DecoderSource
+from opweld.llm.source import STATES, DecoderSource
 from opweld.llm.weights import Blocked, Weight, Weights
 from opweld.tensor.dtype import DType
 

@@ -13,9 +13,8 @@ import opweld
 from opweld import ir
 from opweld.compile import Model
 from opweld.errors import OpweldError
-from opweld.llm.graph import STATES
 from opweld.llm.graph_builder import GraphBuilder, graph_input
-from opweld.llm.source import DecoderSource
+from opweld.llm.source import STATES, DecoderSource
 from opweld.llm.step import Span
 from opweld.llm.work import work_of
 from opweld.tensor.dtype import DType
