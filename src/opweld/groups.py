@@ -1,4 +1,5 @@
-"""The limits of this process's control groups: version 2, and version 1, whose controllers are mounted one by one.
+"""The limits of this process's control groups, of version 2 and of version 1, whose controllers are mounted one by one;
+and what memory they and the system leave.
 
 runtime/c/groups.c reads the same for running artifacts; one test compares both. A group is limited by all groups
 around it: limits are read from the process's own group up to the topmost mounted one, in a container the
@@ -7,6 +8,7 @@ container's."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 UNIFIED, CPU, MEMORY = "", "cpu", "memory"
@@ -24,6 +26,16 @@ def group_processors(root: Path = ROOT) -> int | None:
 def group_memory(root: Path = ROOT) -> int | None:
     """The bytes that the process may take, of those that its groups limit; None where there is no limit."""
     return _least(root, MEMORY, _memory_of)
+
+
+def free_memory(root: Path = ROOT) -> int:
+    """The bytes that the system can give without swapping, and the groups allow; a large number where nobody knows."""
+    found = 1 << 40
+    with suppress(OSError, ValueError, IndexError):
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found = int(line.split()[1]) * 1024
+    return min(found, group_memory(root) or found)
 
 
 def _least(root: Path, controller: str, limit_of: Callable[[str, Path], int | None]) -> int | None:

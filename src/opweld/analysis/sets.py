@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from opweld.analysis.meter import Memory, Meter, Reading
-from opweld.groups import group_memory
+from opweld.groups import free_memory
 from opweld.target import MIB, Target
 
 _PIECE = 4096
@@ -95,17 +93,7 @@ def chase(meter: Meter, memory: Memory, size: int, seconds: float) -> Reading:
 
 def room(target: Target, threads: int) -> int:
     """The size of the set for DRAM: four times the last cache, but at most a quarter of the free memory."""
-    return max(32 * MIB * threads, min(_OVER * target.l3_bytes, _free_memory() // 4))
-
-
-def _free_memory() -> int:
-    """Available memory in bytes; a large number if unknown."""
-    found = 1 << 40
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                found = int(line.split()[1]) * 1024
-    return min(found, group_memory() or found)
+    return max(32 * MIB * threads, min(_OVER * target.l3_bytes, free_memory() // 4))
 
 
 def _whole(size: int) -> int:

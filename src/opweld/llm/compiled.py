@@ -13,7 +13,7 @@ from opweld.errors import InputError
 from opweld.llm.angles import Angles
 from opweld.llm.config import Config
 from opweld.llm.step import Span
-from opweld.llm.work import work_of
+from opweld.llm.work import step_feeds
 
 Array = np.ndarray[Any, Any]
 
@@ -37,29 +37,15 @@ class CompiledRunner:
 
     def run(self, spans: Sequence[Span]) -> NDArray[np.float32]:
         """See `Runner`. Raises InputError for tokens, positions or blocks that are not there."""
-        tokens: list[int] = []
         positions: list[int] = []
-        places: list[tuple[int, int]] = []
         wanted: list[int] = []
-        size = self.block_size
         for span in spans:
             self._check(span)
-            count, start, blocks = len(span.tokens), span.start, span.blocks
-            tokens += span.tokens
-            positions += range(start, start + count)
-            places += [(blocks[at // size], at % size) for at in range(start, start + count)]
-            wanted += range(len(tokens) - span.outputs, len(tokens))
-        work = work_of(spans, size, self._kv_heads, self._threads)
-        feeds: dict[str, Array] = {
-            "tokens": np.array(tokens, np.int64),
-            "places": np.array(places, np.int64),
-            "work": work.work,
-            "tables": work.tables,
-            "owners": work.owners,
-            "parts": work.parts,
-            # A step without logits still computes those of its last token: sizes are 1 or more.
-            "wanted": np.array(wanted or [len(tokens) - 1], np.int64),
-        }
+            positions += range(span.start, span.start + len(span.tokens))
+            wanted += range(len(positions) - span.outputs, len(positions))
+        feeds: dict[str, Array] = {**step_feeds(spans, self.block_size, self._kv_heads, self._threads)}
+        # A step without logits still computes those of its last token: sizes are 1 or more.
+        feeds["wanted"] = np.array(wanted or [len(positions) - 1], np.int64)
         at = np.array(positions, np.int64)
         if self._has_positions:
             feeds["positions"] = at

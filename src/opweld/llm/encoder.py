@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from opweld.errors import InputError, OptionError
 from opweld.llm.pooling import pooled
 from opweld.llm.step import Progress, Span
-from opweld.llm.work import work_of
+from opweld.llm.work import step_feeds
 from opweld.tensor.paged import padded_size
 
 Array = np.ndarray[Any, Any]
@@ -145,27 +145,19 @@ class Encoder:
             yield step
 
     def _run(self, pairs: Sequence[Pair]) -> Float32:
-        config, size = self.config, self._block
-        tokens, types, positions, firsts = list[int](), list[int](), list[int](), list[int]()
-        places, spans, blocks = list[tuple[int, int]](), list[Span](), 0
+        config = self.config
+        types, positions, firsts = list[int](), list[int](), list[int]()
+        spans, blocks = list[Span](), 0
         for pair in pairs:
             count = len(pair.tokens)
-            firsts.append(len(tokens))
-            tokens += pair.tokens
+            firsts.append(len(positions))
             types += pair.types or (0,) * count
             positions += range(config.offset, config.offset + count)
-            own = range(blocks, blocks := blocks - (-count // size))
-            places += [(own[at // size], at % size) for at in range(count)]
+            own = range(blocks, blocks := blocks - (-count // self._block))
             spans.append(Span(pair.tokens, 0, own))
-        work = work_of(spans, size, config.heads, self._threads, causal=False)
         feeds: dict[str, Array] = {
-            "tokens": np.array(tokens, np.int64),
+            **step_feeds(spans, self._block, config.heads, self._threads, causal=False),
             "positions": np.array(positions, np.int64),
-            "places": np.array(places, np.int64),
-            "work": work.work,
-            "tables": work.tables,
-            "owners": work.owners,
-            "parts": work.parts,
             "keys": self._keys[:blocks],
             "values": self._values[:blocks],
         }

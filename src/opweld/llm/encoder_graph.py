@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from opweld import ir
 from opweld.llm.encoder_config import EncoderConfig
-from opweld.llm.graph_builder import GraphBuilder, graph_input
+from opweld.llm.graph_builder import GraphBuilder, graph_input, pool_inputs, step_inputs
 from opweld.llm.weights import Weights
 from opweld.tensor.dtype import DType
-from opweld.tensor.paged import WORK, padded_size
 
 
 def encoder_graph(config: EncoderConfig, weights: Weights, block: int) -> ir.Graph:
@@ -37,24 +36,14 @@ class _Builder(GraphBuilder):
 
     def built(self) -> ir.Graph:
         config = self._config
-        heads, size, block = config.heads, config.head_size, self._block
-        fed = {
-            "tokens": graph_input("tokens", DType.I64, "T"),
-            "positions": graph_input("positions", DType.I64, "T"),
-            "places": graph_input("places", DType.I64, "T", 2),
-            "work": graph_input("work", DType.I64, "W", WORK),
-            "tables": graph_input("tables", DType.I64, "E"),
-            "owners": graph_input("owners", DType.I64, "P"),
-            "parts": graph_input("parts", DType.I64, "T", 2),
-            "keys": graph_input("keys", DType.F32, "blocks", heads, size, block),
-            "values": graph_input("values", DType.F32, "blocks", heads, block, padded_size(size)),
-        }
+        fed = step_inputs() | {"positions": graph_input("positions", DType.I64, "T")}
+        self._pool = pool_inputs(config.heads, config.head_size, self._block)
+        fed |= dict(zip(("keys", "values"), self._pool, strict=True))
         if config.types:
             fed["types"] = graph_input("types", DType.I64, "T")
         if not config.whole:
             fed["wanted"] = graph_input("wanted", DType.I64, "L")
         self._fed = fed
-        self._pool = fed["keys"], fed["values"]
         self._where = "embedding"
         hidden = self._embedded()
         for number in range(config.layers):
@@ -90,16 +79,9 @@ class _Builder(GraphBuilder):
         queries, new_keys, new_values = (
             self._linear(f"{name}.{part}", given, config.hidden) for part in ("query", "key", "value")
         )
-        keys, values = self._pool
-        keys = self._decoder("AppendKeys", keys, new_keys, fed["places"], size=config.head_size)
-        values = self._decoder("AppendValues", values, new_values, fed["places"], size=config.head_size)
-        self._pool = keys, values
-        mixed = self._decoder(
-            "PagedAttention",
-            self._scaled(queries, config.head_size**-0.5),
-            *(keys, values, fed["work"], fed["tables"], fed["owners"], fed["parts"]),
-            causal=0,
-        )
+        size = config.head_size
+        scaled = self._scaled(queries, size**-0.5)
+        mixed, self._pool = self._attended(self._pool, scaled, new_keys, new_values, fed, size, causal=0)
         return self._linear(f"{name}.output", mixed, config.hidden)
 
     def _scored(self, activation: str, first: ir.Value) -> ir.Value:

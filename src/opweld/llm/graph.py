@@ -20,10 +20,9 @@ import numpy as np
 from opweld import ir
 from opweld.errors import ModelError
 from opweld.llm.config import Config
-from opweld.llm.graph_builder import GraphBuilder, graph_input
+from opweld.llm.graph_builder import GraphBuilder, graph_input, pool_inputs, step_inputs
 from opweld.llm.weights import Weights
 from opweld.tensor.dtype import DType
-from opweld.tensor.paged import WORK, padded_size
 
 
 def decoder_graph(config: Config, weights: Weights, block: int, pool: DType = DType.F32) -> ir.Graph:
@@ -41,30 +40,15 @@ class _Builder(GraphBuilder):
     def built(self) -> ir.Graph:
         config = self._config
         ropes = config.different_ropes
-        fed = {
-            "tokens": graph_input("tokens", DType.I64, "T"),
-            "places": graph_input("places", DType.I64, "T", 2),
-            "work": graph_input("work", DType.I64, "W", WORK),
-            "tables": graph_input("tables", DType.I64, "E"),
-            "owners": graph_input("owners", DType.I64, "P"),
-            "parts": graph_input("parts", DType.I64, "T", 2),
-            "wanted": graph_input("wanted", DType.I64, "L"),
-        }
+        fed = step_inputs() | {"wanted": graph_input("wanted", DType.I64, "L")}
         if "positions" in self._weights:
             fed["positions"] = graph_input("positions", DType.I64, "T")
         for number, rope in enumerate(ropes):
             for name in (f"cosines.{number}", f"sines.{number}"):
                 fed[name] = graph_input(name, DType.F32, "T", len(rope.frequencies))
         self._fed = fed
-        keys = (config.kv_heads, config.head_size, self._block)
-        values = (config.kv_heads, self._block, padded_size(config.head_size))
-        pools = [
-            (
-                graph_input(f"keys.{n}", self._pool, "blocks", *keys),
-                graph_input(f"values.{n}", self._pool, "blocks", *values),
-            )
-            for n in range(config.layers)
-        ]
+        shape = (config.kv_heads, config.head_size, self._block)
+        pools = [pool_inputs(*shape, self._pool, f".{n}") for n in range(config.layers)]
         self._where = "embedding"
         hidden = self._gathered("embedding", fed["tokens"], (config.vocabulary, config.hidden))
         if config.embedding_scale != 1:
@@ -156,15 +140,14 @@ class _Builder(GraphBuilder):
             turned = {"size": size, "interleaved": int(rope.interleaved)}
             queries = self._decoder("Rotary", queries, *angles, **turned, scale=config.scale)
             new_keys = self._decoder("Rotary", new_keys, *angles, **turned)
-        keys = self._decoder("AppendKeys", keys, new_keys, fed["places"], size=size)
-        values = self._decoder("AppendValues", values, new_values, fed["places"], size=size)
-        keys.name, values.name = f"keys_after.{number}", f"values_after.{number}"
-        mixed = self._decoder(
-            "PagedAttention",
-            *(queries, keys, values, fed["work"], fed["tables"], fed["owners"], fed["parts"]),
+        mixed, (keys, values) = self._attended(
+            (keys, values),
+            *(queries, new_keys, new_values, fed),
+            size=size,
             window=config.windows[number] or 0,
             cap=config.score_cap or 0.0,
         )
+        keys.name, values.name = f"keys_after.{number}", f"values_after.{number}"
         return self._linear(f"{name}.output", mixed, config.hidden), keys, values
 
     def _head_norm(self, name: str, x: ir.Value, heads: int) -> ir.Value:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +13,7 @@ from opweld.errors import ModelError
 from opweld.llm.weights import Blocked, Weight, Weights
 from opweld.ops.decoder.domain import DOMAIN
 from opweld.tensor.dtype import DType
+from opweld.tensor.paged import WORK, padded_size
 
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "silu": ("Swish", {}),
@@ -22,6 +22,12 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
     "tanh": ("Tanh", {}),
 }
+
+
+Pool: TypeAlias = tuple[ir.Value, ir.Value]
+"""Keys, and values."""
+Fed: TypeAlias = Mapping[str, ir.Value]
+"""Inputs by name."""
 
 
 class GraphBuilder:
@@ -36,6 +42,17 @@ class GraphBuilder:
         self._where = ""
 
     # -------------------------------------------------------------------------------------------------------- layers
+
+    def _attended(
+        self, pool: Pool, queries: ir.Value, keys: ir.Value, values: ir.Value, fed: Fed, size: int, **attributes: Any
+    ) -> tuple[ir.Value, Pool]:
+        """What scaled queries find, and the pool with new keys and values appended; heads have `size` features."""
+        after = (
+            self._decoder("AppendKeys", pool[0], keys, fed["places"], size=size),
+            self._decoder("AppendValues", pool[1], values, fed["places"], size=size),
+        )
+        work = (fed[name] for name in ("work", "tables", "owners", "parts"))
+        return self._decoder("PagedAttention", queries, *after, *work, **attributes), after
 
     def _linear(self, name: str, x: ir.Value, rows: int | None = None) -> ir.Value:
         weight = self._read(name)
@@ -106,9 +123,8 @@ class GraphBuilder:
 
     def _value(self, name: str, array: np.ndarray[Any, Any]) -> ir.Value:
         if name not in self._stored:
-            dtype = DType.of_numpy(array.dtype)
-            stored = ir.Stored(dtype, array.shape, partial(_same, array))
-            self._stored[name] = ir.Value(name, dtype, array.shape, stored)
+            stored = ir.Stored.of(array)
+            self._stored[name] = ir.Value(name, stored.dtype, stored.shape, stored)
         return self._stored[name]
 
     def _array(self, value: Any) -> ir.Value:
@@ -116,13 +132,29 @@ class GraphBuilder:
         return self._value(f"{self._where}.constant.{len(self._nodes)}", array)
 
 
+def step_inputs() -> dict[str, ir.Value]:
+    """The inputs of every step of T tokens, which `llm/work.py` makes."""
+    return {
+        "tokens": graph_input("tokens", DType.I64, "T"),
+        "places": graph_input("places", DType.I64, "T", 2),
+        "work": graph_input("work", DType.I64, "W", WORK),
+        "tables": graph_input("tables", DType.I64, "E"),
+        "owners": graph_input("owners", DType.I64, "P"),
+        "parts": graph_input("parts", DType.I64, "T", 2),
+    }
+
+
+def pool_inputs(heads: int, size: int, block: int, dtype: DType = DType.F32, end: str = "") -> Pool:
+    """Keys and values in blocks of so many tokens; `end`: of their names."""
+    return (
+        graph_input(f"keys{end}", dtype, "blocks", heads, size, block),
+        graph_input(f"values{end}", dtype, "blocks", heads, block, padded_size(size)),
+    )
+
+
 def graph_input(name: str, dtype: DType, *shape: int | str) -> ir.Value:
     """An input of a graph."""
     return ir.Value(name, dtype, shape)
-
-
-def _same(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return array
 
 
 def _is_uint4(weight: Blocked) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from opweld.groups import group_memory
+from opweld.groups import free_memory
 from opweld.llm.config import Config
 from opweld.tensor.paged import padded_size
 
@@ -40,11 +39,3 @@ def memory_for(config: Config, weights: int, block: int, context: int, given: in
         return Memory(weights, size, max(0, (given - weights) // size))
     wanted = CONTEXTS * -(-context // block)
     return Memory(weights, size, min(wanted, max(0, int(SHARE * free_memory())) // size))
-
-
-def free_memory() -> int:
-    """Bytes that the system can give without swapping, and the process's control groups allow."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    found = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    limit = group_memory()
-    return found if limit is None else min(found, limit)

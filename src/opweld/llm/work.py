@@ -30,6 +30,25 @@ class Work:
     parts: Int64
 
 
+def step_feeds(spans: Sequence[Span], block: int, kv_heads: int, threads: int, causal: bool = True) -> dict[str, Int64]:
+    """The inputs of every step: tokens, where their keys and values go, and the work of attention; see `work_of`."""
+    tokens = [token for span in spans for token in span.tokens]
+    places = [
+        (span.blocks[at // block], at % block)
+        for span in spans
+        for at in range(span.start, span.start + len(span.tokens))
+    ]
+    work = work_of(spans, block, kv_heads, threads, causal)
+    return {
+        "tokens": np.array(tokens, np.int64),
+        "places": np.array(places, np.int64),
+        "work": work.work,
+        "tables": work.tables,
+        "owners": work.owners,
+        "parts": work.parts,
+    }
+
+
 def work_of(spans: Sequence[Span], block: int, kv_heads: int, threads: int, causal: bool = True) -> Work:
     """The work of a step. Where a few tokens have many keys, threads share those of one head.
 

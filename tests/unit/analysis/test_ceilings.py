@@ -95,7 +95,7 @@ def test_threads_are_at_most_the_processors() -> None:
 
 
 def test_a_small_room_holds_every_set(meter: Meter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sets, "_free_memory", lambda: 0)
+    monkeypatch.setattr(sets, "free_memory", lambda: 0)
     for target in (Target.of("x86-64-v3"), Target.of("x86-64-v4"), Target.native()):
         for threads in (1, 4, 64):
             room = sets.room(target, threads)

@@ -16,7 +16,7 @@ from opweld.errors import OpweldError
 from opweld.llm.graph_builder import GraphBuilder, graph_input
 from opweld.llm.source import STATES, DecoderSource
 from opweld.llm.step import Span
-from opweld.llm.work import work_of
+from opweld.llm.work import step_feeds
 from opweld.tensor.dtype import DType
 from opweld.tensor.paged import CHUNK, WORK, padded_size
 from tests.unit.llm.decoders import PLAIN
@@ -75,14 +75,9 @@ def _identity(own: Attention, cache: object) -> str:
 
 
 def feeds_of(own: Attention, spans: list[Span], rows: tuple[Array, Array, Array], threads: int) -> dict[str, Array]:
-    work = work_of(spans, own.block, own.kv_heads, threads)
-    places = [
-        (span.blocks[at // own.block], at % own.block)
-        for span in spans
-        for at in range(span.start, span.start + len(span.tokens))
-    ]
-    arrays = {"work": work.work, "tables": work.tables, "owners": work.owners, "parts": work.parts}
-    return dict(zip("qkv", rows, strict=True)) | {"places": np.array(places, np.int64)} | arrays
+    feeds = step_feeds(spans, own.block, own.kv_heads, threads)
+    del feeds["tokens"]  # there is no embedding
+    return dict(zip("qkv", rows, strict=True)) | feeds
 
 
 def meant(own: Attention, q: Array, k: Array, v: Array) -> Array:

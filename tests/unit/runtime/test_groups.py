@@ -140,5 +140,5 @@ def test_the_compiler_plans_for_the_time_that_it_is_given(monkeypatch: pytest.Mo
 
 def test_the_memory_of_a_measurement_fits_into_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Target.of("x86-64-v3")
-    monkeypatch.setattr("opweld.analysis.sets.group_memory", lambda: 1 << 28)
+    monkeypatch.setattr("opweld.groups.group_memory", lambda root: 1 << 28)
     assert room(target, 1) <= max(32 * MIB, 1 << 26)

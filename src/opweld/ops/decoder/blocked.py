@@ -16,7 +16,7 @@ from opweld.ops.gather import chosen_index
 from opweld.ops.matmul import contraction
 from opweld.ops.operands import describe, given, require_rank, required
 from opweld.ops.registry import Inference, Lowering, infers, lowers
-from opweld.tensor.dim import Axis, Dim, as_dim, ceildiv, floordiv
+from opweld.tensor.dim import Axis, Dim, as_dim, floordiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, reduce
 
@@ -94,8 +94,8 @@ def _matrix(scope: Inference, node: ir.Node) -> tuple[Dim, Dim]:
     for fact in (codes, scales):
         require_rank(fact, 2, node, 2)
     out, size = codes.shape
-    block = _block(size, scales.shape[1], node)
-    scope.same(ceildiv(size, block), scales.shape[1], node, "a scale for each block")
+    _block(size, scales.shape[1], node)
+    scope.same(scales.shape[0], out, node, "scales for each row")
     minimums = given(node, 3)
     if minimums is not None and scope.fact(minimums).shape != scales.shape:
         raise ModelError(f"{describe(node)}: minimums have the shape of scales, {list(scales.shape)}")
