@@ -74,6 +74,18 @@ class StateError(RunError):
     """A state cannot be used: another run uses it, or a failed run has lost its contents. It is unchanged."""
 
 
+class QueueFull(OpweldError):  # noqa: N818 - as the standard library's queue.Full
+    """As many requests wait as may: the caller should come again later."""
+
+
+class LateError(OpweldError):
+    """A request was not begun, or its answer not waited for, as it could not be ready by its deadline."""
+
+
+class ClosedError(OpweldError):
+    """What answers requests takes no more of them."""
+
+
 class ToolchainError(OpweldError):
     """The C compiler is missing or rejected generated source."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -100,6 +101,7 @@ def serve(
     from opweld.llm.files import is_encoder
     from opweld.serve.limits import Keys, Limits, keys_of_file
     from opweld.serve.models import Models
+    from opweld.serve.openai.interface import openai_interface
     from opweld.serve.server import Server, reserve
 
     limits = Limits(
@@ -114,7 +116,8 @@ def serve(
             else _decoder(load(path, memory=memory, threads=threads, context=context, cache=cache, queue=queue), name)
             for name, path in given
         ]
-        server = Server(Models(served), limits=limits, keys=keys, origins=cors or ())
+        language = Models(served)
+        server = Server([language], [partial(openai_interface, language)], limits=limits, keys=keys, origins=cors or ())
         _log()
         address, taken = socket.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address

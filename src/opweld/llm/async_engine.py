@@ -15,19 +15,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from opweld.errors import OpweldError, RunError
+from opweld.errors import ClosedError, OpweldError, QueueFull, RunError
 from opweld.llm.engine import Engine, Outcome, Statistics
 from opweld.llm.requests import Delta, Finish, Request
 from opweld.llm.sequence import Sequence
 from opweld.llm.settings import Settings
-
-
-class QueueFull(OpweldError):  # noqa: N818 - as the standard library's queue.Full
-    """As many requests wait as may: the caller should come again later."""
-
-
-class ClosedError(OpweldError):
-    """The engine takes no more requests."""
 
 
 class Observer(Protocol):

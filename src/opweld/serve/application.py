@@ -16,17 +16,16 @@ from starlette.types import ASGIApp
 import opweld
 from opweld.errors import OpweldError
 from opweld.serve.guard import Guard
-from opweld.serve.interface import Interface
+from opweld.serve.interface import Backend, Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
-from opweld.serve.models import Models
 from opweld.serve.refusal import Refusal, internal, refusal_of
 from opweld.serve.visits import Visits
 
 
 def application(
     interfaces: Sequence[Interface],
-    models: Models,
+    backends: Sequence[Backend],
     *,
     limits: Limits,
     keys: Keys,
@@ -38,13 +37,14 @@ def application(
 
     Args:
         interfaces: the first one shapes the errors of paths that belong to none.
+        backends: what is behind them.
         origins: web pages from there may call it; none may where there are none.
         visits: counts requests, and is closed while the server stops.
     """
     app = FastAPI(title="opweld", version=opweld.__version__, docs_url=None, redoc_url=None)
     for interface in interfaces:
         app.include_router(interface.router)
-    app.include_router(_health(models, visits, metrics))
+    app.include_router(_health(backends, visits, metrics))
 
     def interface_of(request: Request) -> Interface:
         return next((one for one in interfaces if one.covers(request.url.path)), interfaces[0])
@@ -80,14 +80,17 @@ def application(
     return CORSMiddleware(guarded, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
 
 
-def _health(models: Models, visits: Visits, metrics: Metrics) -> APIRouter:
+def _health(backends: Sequence[Backend], visits: Visits, metrics: Metrics) -> APIRouter:
     router = APIRouter()
+
+    def failed() -> list[str]:
+        return [name for backend in backends for name in backend.failed]
 
     @router.get("/health/live")
     async def live() -> Response:
         """Whether the process can answer at all: not when an engine has failed, which a new process alone mends."""
-        if visits.open and (failed := models.failed):
-            return JSONResponse({"status": "failed", "models": failed}, status_code=503)
+        if visits.open and (names := failed()):
+            return JSONResponse({"status": "failed", "models": names}, status_code=503)
         return JSONResponse({"status": "live"})
 
     @router.get("/health/ready")
@@ -95,7 +98,7 @@ def _health(models: Models, visits: Visits, metrics: Metrics) -> APIRouter:
         """Whether it takes requests: not while it stops."""
         if not visits.open:
             return JSONResponse({"status": "stopping"}, status_code=503)
-        return await live() if models.failed else JSONResponse({"status": "ready"})
+        return await live() if failed() else JSONResponse({"status": "ready"})
 
     @router.get("/metrics")
     async def metrics_() -> Response:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Protocol
 
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
@@ -13,6 +14,19 @@ from starlette.types import Receive, Scope, Send
 
 from opweld.errors import OpweldError
 from opweld.serve.refusal import Refusal, refusal_of
+
+
+class Backend(Protocol):
+    """Models that interfaces give access to."""
+
+    @property
+    def failed(self) -> Sequence[str]:
+        """Names of models that take no requests any more, which only a new process mends."""
+        ...
+
+    async def close(self) -> None:
+        """Ends all of them."""
+        ...
 
 
 @dataclass(frozen=True)

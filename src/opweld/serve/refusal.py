@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from opweld.errors import InputError, ModelError, OptionError, OpweldError, ShortageError, UnsupportedError
-from opweld.llm.async_engine import ClosedError, QueueFull
+from opweld.errors import (
+    ClosedError,
+    InputError,
+    LateError,
+    ModelError,
+    OptionError,
+    OpweldError,
+    QueueFull,
+    ShortageError,
+    UnsupportedError,
+)
 
 
 class Refusal(OpweldError):  # noqa: N818 - it is no fault of the server
@@ -49,6 +58,8 @@ def refusal_of(error: OpweldError) -> Refusal | None:
         return error
     if isinstance(error, QueueFull):
         return Refusal(429, str(error), code="queue_full", retry_after=1)
+    if isinstance(error, LateError):
+        return Refusal(504, str(error), code="deadline_exceeded")
     if isinstance(error, ClosedError):
         return stopping()
     if isinstance(error, ShortageError):

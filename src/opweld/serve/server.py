@@ -12,14 +12,12 @@ import uvicorn
 
 from opweld.errors import OptionError
 from opweld.serve.application import application
-from opweld.serve.interface import Interface
+from opweld.serve.interface import Backend, Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
-from opweld.serve.models import Models
-from opweld.serve.openai.interface import openai_interface
 from opweld.serve.visits import Visits
 
-MakeInterface: TypeAlias = Callable[[Models, Limits, Metrics], Interface]
+MakeInterface: TypeAlias = Callable[[Limits, Metrics], Interface]
 
 _USUAL, _NONE = Limits(), Keys()
 
@@ -33,19 +31,24 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        models: Models,
+        backends: Sequence[Backend],
+        interfaces: Sequence[MakeInterface],
         *,
         limits: Limits = _USUAL,
         keys: Keys = _NONE,
         origins: Sequence[str] = (),
-        interfaces: Sequence[MakeInterface] = (openai_interface,),
     ) -> None:
-        """origins: of web pages that may call it. interfaces: the first answers for paths that belong to none."""
-        self._models, self._limits, self._visits = models, limits, Visits()
-        metrics = Metrics(models)
+        """
+        Args:
+            backends: the models behind the interfaces, which end with the server.
+            interfaces: the first answers for paths that belong to none.
+            origins: of web pages that may call it.
+        """
+        self._backends, self._limits, self._visits = backends, limits, Visits()
+        metrics = Metrics()
         app = application(
-            [make(models, limits, metrics) for make in interfaces],
-            models,
+            [make(limits, metrics) for make in interfaces],
+            backends,
             limits=limits,
             keys=keys,
             origins=origins,
@@ -60,7 +63,7 @@ class Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answers requests until it is stopped; then ends the engines. Raises OptionError if it cannot listen."""
+        """Answers requests until it is stopped; then ends the models. Raises OptionError if it cannot listen."""
         self._loop = asyncio.get_running_loop()
         drain = asyncio.create_task(self._drain())
         try:
@@ -70,7 +73,8 @@ class Server(uvicorn.Server):
         finally:
             self._loop = None
             drain.cancel()
-            await self._models.close()
+            for backend in self._backends:
+                await backend.close()
 
     def stop(self) -> None:
         """Begins the end, from any thread. Nothing where it is not running."""

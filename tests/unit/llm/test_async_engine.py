@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from opweld.errors import InputError, OptionError, RunError
-from opweld.llm.async_engine import AsyncEngine, ClosedError, QueueFull
+from opweld.errors import ClosedError, InputError, OptionError, QueueFull, RunError
+from opweld.llm.async_engine import AsyncEngine
 from opweld.llm.engine import Engine
 from opweld.llm.requests import Delta, Finish, Grammar, Request
 from opweld.llm.settings import Settings

@@ -11,13 +11,13 @@ import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opweld.errors import InputError, RunError
-from opweld.llm.async_engine import QueueFull
+from opweld.errors import InputError, QueueFull, RunError
 from opweld.llm.requests import Chosen, Delta, Request
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.models import Models, Served
@@ -169,24 +169,35 @@ class Running:
         return f"http://{self.host}:{self.port}"
 
 
+def server_of(
+    served: Sequence[Served],
+    limits: Limits,
+    keys: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    interfaces: Sequence[MakeInterface] = (),
+) -> Server:
+    """A server of language models."""
+    models = Models(served)
+    openai = partial(openai_interface, models)
+    return Server([models], [openai, *interfaces], limits=limits, keys=Keys(keys), origins=origins)
+
+
 @contextmanager
 def serving(
     limits: Limits | None = None,
     keys: Sequence[str] = (),
     origins: Sequence[str] = (),
     most: int = 1000,
-    interfaces: Sequence[MakeInterface] = (openai_interface,),
+    interfaces: Sequence[MakeInterface] = (),
 ) -> Generator[Running]:
-    """A server at a free port, until the block ends."""
+    """A server at a free port, until the block ends; OpenAI's interface is before the others."""
     engine = FakeEngine(most)
-    models = Models(
-        [
-            Served("talker", FakeTokenizer(), CONTEXT, engine=engine),
-            Served("embedder", FakeTokenizer(), 512, embedder=FakeEmbedder()),
-            Served("ranker", FakeTokenizer(), 64, reranker=FakeReranker()),
-        ]
-    )
-    server = Server(models, limits=limits or Limits(drain=0.0), keys=Keys(keys), origins=origins, interfaces=interfaces)
+    models = [
+        Served("talker", FakeTokenizer(), CONTEXT, engine=engine),
+        Served("embedder", FakeTokenizer(), 512, embedder=FakeEmbedder()),
+        Served("ranker", FakeTokenizer(), 64, reranker=FakeReranker()),
+    ]
+    server = server_of(models, limits or Limits(drain=0.0), keys=keys, origins=origins, interfaces=interfaces)
     with listening(server) as (host, port, thread):
         yield Running(server, engine, host, port, thread)
 

@@ -15,11 +15,10 @@ from opweld.llm.async_engine import AsyncEngine
 from opweld.llm.engine import Engine
 from opweld.llm.requests import Request, Sampling
 from opweld.llm.settings import Settings
-from opweld.serve.limits import Keys, Limits
-from opweld.serve.models import Models, Served
-from opweld.serve.server import Server
+from opweld.serve.limits import Limits
+from opweld.serve.models import Served
 from tests.unit.llm.fake import FakeRunner, Words, alone
-from tests.unit.serve.fakes import eventually, listening
+from tests.unit.serve.fakes import eventually, listening, server_of
 from tests.unit.serve.raw import Address, ask, connect, post
 
 CONTEXT = 200
@@ -88,7 +87,7 @@ def one(number: int, address: Address, client: openai.OpenAI) -> None:
 
 def test_clients_at_random() -> None:
     engine = AsyncEngine(Engine(FakeRunner(blocks=120, context=CONTEXT), LETTERS, Settings(budget=64, rows=16)))
-    server = Server(Models([Served("m", LETTERS, CONTEXT, engine=engine)]), limits=Limits(drain=0.0), keys=Keys(["k"]))
+    server = server_of([Served("m", LETTERS, CONTEXT, engine=engine)], Limits(drain=0.0), ["k"])
     with listening(server) as (host, port, _):
         address: Any = SimpleNamespace(host=host, port=port)
         with (
@@ -105,7 +104,7 @@ def test_clients_at_random() -> None:
 
 def test_a_full_queue_and_a_grammar_that_is_wrong() -> None:
     engine = AsyncEngine(Engine(FakeRunner(context=CONTEXT), LETTERS, Settings(budget=8, rows=1, queue=0)))
-    server = Server(Models([Served("m", LETTERS, CONTEXT, engine=engine)]), limits=Limits(drain=0.0))
+    server = server_of([Served("m", LETTERS, CONTEXT, engine=engine)], Limits(drain=0.0))
     with listening(server) as (host, port, _):
         address: Any = SimpleNamespace(host=host, port=port)
         status, _, answer = ask(address, post("/v1/completions", {"model": "m", "prompt": [1], "n": 2}))

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from opweld.errors import OptionError
 from opweld.serve.limits import Limits
 from opweld.serve.models import Models, Served
-from opweld.serve.server import Server, reserve
+from opweld.serve.server import reserve
 from tests.patience import PATIENCE_S
-from tests.unit.serve.fakes import STALL, FakeEngine, FakeTokenizer, Running, eventually, serving
+from tests.unit.serve.fakes import STALL, FakeEngine, FakeTokenizer, Running, eventually, server_of, serving
 from tests.unit.serve.raw import ask, connect, head, post, ready, until_closed
 
 
@@ -110,14 +110,14 @@ def test_it_does_not_wait_for_ever() -> None:
 
 _PROGRAM = """
 import sys
-from tests.unit.serve.fakes import CONTEXT, FakeEngine, FakeTokenizer
+from tests.unit.serve.fakes import CONTEXT, FakeEngine, FakeTokenizer, server_of
 from opweld.serve.limits import Limits
-from opweld.serve.models import Models, Served
-from opweld.serve.server import Server, reserve
+from opweld.serve.models import Served
+from opweld.serve.server import reserve
 socket = reserve("127.0.0.1", 0)
 print(socket.getsockname()[1], flush=True)
 engine = FakeEngine()
-Server(Models([Served("talker", FakeTokenizer(), CONTEXT, engine=engine)]), limits=Limits(drain=1800.0)).run([socket])
+server_of([Served("talker", FakeTokenizer(), CONTEXT, engine=engine)], Limits(drain=1800.0)).run([socket])
 print("closed" if engine.closing else "open", engine.finished, engine.aborted)
 """
 
@@ -152,7 +152,7 @@ def test_a_port_that_is_taken(running: Running) -> None:
 
 def test_a_port_that_is_taken_meanwhile() -> None:
     engine = FakeEngine()
-    server = Server(Models([Served("talker", FakeTokenizer(), 16, engine=engine)]))
+    server = server_of([Served("talker", FakeTokenizer(), 16, engine=engine)], Limits())
     with reserve("127.0.0.1", 0) as first, reserve("127.0.0.1", first.getsockname()[1]) as second:
         first.listen()
         with pytest.raises(OptionError, match="cannot listen: Address already in use"):

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from opweld.serve.limits import Limits
-from opweld.serve.metrics import Metrics
 from opweld.serve.models import Models, Served
 from opweld.serve.openai.asked import embedder_of, model_of
 from opweld.serve.openai.fields import EmbeddingBody, RerankBody
+from opweld.serve.openai.metrics import TokenMetrics
 from opweld.serve.openai.prompts import tokenized, tokens_of
 from opweld.serve.openai.sampling import check_room
 from opweld.serve.protocols import Embedder, Reranker
@@ -30,7 +30,7 @@ _MOST = 2048
 class Embeddings:
     """Makes vectors of texts, and compares texts by them."""
 
-    def __init__(self, models: Models, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, models: Models, limits: Limits, metrics: TokenMetrics) -> None:
         self._models, self._limits, self._metrics = models, limits, metrics
 
     async def create(self, body: EmbeddingBody, request: Request) -> Response:

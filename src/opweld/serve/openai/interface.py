@@ -17,18 +17,20 @@ from opweld.serve.openai.chat import Chat
 from opweld.serve.openai.completions import Completions
 from opweld.serve.openai.embeddings import Embeddings
 from opweld.serve.openai.errors import broken, faults, refuse
+from opweld.serve.openai.metrics import TokenMetrics
 
 
 def openai_interface(models: Models, limits: Limits, metrics: Metrics) -> Interface:
     """Chat, completions, embeddings and models, under /v1."""
     router = APIRouter(prefix="/v1")
     listing = _Listing(models)
-    embeddings = Embeddings(models, limits, metrics)
+    tokens = TokenMetrics(models, metrics.registry)
+    embeddings = Embeddings(models, limits, tokens)
     router.add_api_route(
-        "/chat/completions", Chat(models, limits, metrics).create, methods=["POST"], response_model=None
+        "/chat/completions", Chat(models, limits, tokens).create, methods=["POST"], response_model=None
     )
     router.add_api_route(
-        "/completions", Completions(models, limits, metrics).create, methods=["POST"], response_model=None
+        "/completions", Completions(models, limits, tokens).create, methods=["POST"], response_model=None
     )
     router.add_api_route("/embeddings", embeddings.create, methods=["POST"], response_model=None)
     router.add_api_route("/rerank", embeddings.rerank, methods=["POST"], response_model=None)
