@@ -56,7 +56,15 @@ class Server(uvicorn.Server):
             metrics=metrics,
         )
         config = uvicorn.Config(
-            app, lifespan="off", access_log=False, log_config=None, server_header=False, ws="none", proxy_headers=False
+            app,
+            loop="asyncio",
+            http="h11",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            ws="none",
+            proxy_headers=False,
         )
         super().__init__(config)
         self._stopping = asyncio.Event()
