@@ -6,17 +6,21 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from opweld.errors import ClosedError, InputError, LateError, QueueFull, RunError
-from opweld.serve.inference.model import Array, Call, Entry, Statistics, TensorSpec
+from opweld.serve.inference.model import Array, Call, Entry, KernelTime, Run, Statistics, TensorSpec
 from opweld.serve.refusal import Refusal
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 TEXT = np.dtype(object)
+
+KERNEL = KernelTime("k1_map", 0, 100, 900, 64, 256)
+"""What observers are told of a run, where they want its kernels."""
 
 Compute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
@@ -40,6 +44,7 @@ class FakeModel:
     most: int = 1000
     held: bool = False
     closing: bool = False
+    artifact: Path | None = None
     calls: list[Call] = field(default_factory=list[Call])
     gone: int = 0
     statistics: Statistics = field(default_factory=Statistics)
@@ -67,7 +72,7 @@ class FakeModel:
                 except asyncio.CancelledError:
                     self.gone += 1
                     raise
-            found = self.compute(feeds)
+            found = self._observed(feeds, call)
         except asyncio.CancelledError:
             raise
         except BaseException:
@@ -75,11 +80,22 @@ class FakeModel:
             raise
         finally:
             self._count(running=-1)
-        rows = len(next(iter(feeds.values()))) if self.max_batch else 1
-        self._count(calls=1, runs=1, rows=rows, waited_ns=1000, computed_ns=2000)
+        self._count(calls=1, runs=1, rows=self._rows(feeds), waited_ns=1000, computed_ns=2000)
         self.statistics = replace(self.statistics, last_ns=1_700_000_000_000_000_000)
         wanted = [one.name for one in self.outputs if call.outputs is None or one.name in call.outputs]
         return {name: found[name] for name in wanted}
+
+    def _observed(self, feeds: Mapping[str, Array], call: Call) -> Mapping[str, Array]:
+        begun = time.monotonic_ns()
+        try:
+            return self.compute(feeds)
+        finally:
+            if call.observer is not None:
+                kernels = [KERNEL] if call.observer.wants_kernels else []
+                call.observer.ran(Run(begun, time.monotonic_ns(), self._rows(feeds), [call], kernels))
+
+    def _rows(self, feeds: Mapping[str, Array]) -> int:
+        return len(next(iter(feeds.values()))) if self.max_batch else 1
 
     def release(self) -> None:
         """From any thread: lets those go on that wait, and all that come."""

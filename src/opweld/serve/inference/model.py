@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -36,12 +37,63 @@ class Call:
         outputs: the names of those that it wants; None for all.
         deadline: when its answer is worth nothing any more, as `time.monotonic` counts seconds; None: never.
         begun: when it came, by the same clock.
+        observer: is told of the run that answers it; None: nobody is.
     """
 
     id: str = ""
     outputs: Sequence[str] | None = None
     deadline: float | None = None
     begun: float = field(default_factory=time.monotonic)
+    observer: Observer | None = None
+
+
+class Observer(Protocol):
+    """Follows a call."""
+
+    @property
+    def wants_kernels(self) -> bool:
+        """Whether the kernels of its run are to be timed."""
+        ...
+
+    def ran(self, run: Run) -> None:
+        """A run has ended, with an answer or an error. Called before `TensorModel.infer` returns, in its event loop."""
+        ...
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """A kernel in a run.
+
+    Attributes:
+        name, phase: as `opweld profile` has them.
+        begin, end: of its first piece and of its last one, in nanoseconds since the run began.
+        flops, bytes: floating-point operations, and the least bytes read and written.
+    """
+
+    name: str
+    phase: int
+    begin: int
+    end: int
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of compiled code, which answers one call or several.
+
+    Attributes:
+        begun, ended: as `time.monotonic_ns` counts.
+        rows: of its batch; 1 where the model takes none.
+        calls: that it answers.
+        kernels: in the order of the plan; empty where no observer wanted them, or the model cannot tell.
+    """
+
+    begun: int
+    ended: int
+    rows: int
+    calls: Sequence[Call]
+    kernels: Sequence[KernelTime] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +151,11 @@ class TensorModel(Protocol):
     @property
     def statistics(self) -> Statistics:
         """What it did so far."""
+        ...
+
+    @property
+    def artifact(self) -> Path | None:
+        """The folder of its compiled code; None where it has not one of its own."""
         ...
 
     async def infer(self, feeds: Mapping[str, Array], call: Call) -> Mapping[str, Array]:
