@@ -1,0 +1,84 @@
+"""Where the versions of models lie in files and folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from opweld.build.artifact import MANIFEST
+from opweld.errors import MissingModelError, ModelError
+from opweld.serve.inference.settings import is_version
+
+ARTIFACT: Final = ".opweld"
+ONNX: Final = ".onnx"
+SETTINGS: Final = "opweld.toml"
+ONLY: Final = "1"
+"""The version of a model that has none."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A model on disk.
+
+    Attributes:
+        versions: an artifact's folder or an ONNX file, by version. settings: the file of its settings, there or not.
+        faults: by version that cannot be served, why.
+    """
+
+    name: str
+    versions: Mapping[str, Path]
+    settings: Path
+    faults: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def is_model(path: Path) -> bool:
+    """Whether it is one model: an artifact, or an ONNX file."""
+    return is_artifact(path) or (path.suffix == ONNX and path.is_file())
+
+
+def is_artifact(path: Path) -> bool:
+    """Whether it is the folder of an artifact, sound or not."""
+    return path.is_dir() and (path.suffix == ARTIFACT or (path / MANIFEST).is_file())
+
+
+def place_of(path: Path, name: str = "") -> Place:
+    """A single model, of version 1, with NAME.toml beside it; `name` instead of that of its file."""
+    name = name or (path.stem if path.suffix in (ARTIFACT, ONNX) else path.name)
+    return Place(name, {ONLY: path}, path.with_name(f"{path.stem}.toml"))
+
+
+def places_of(folder: Path) -> list[Place]:
+    """The models of a repository, by name: NAME/VERSION/..., NAME/..., NAME.opweld, NAME.onnx.
+
+    What begins with a dot, and what is neither a folder nor a model, is passed over. Raises MissingModelError where
+    there is no such folder, ModelError where two models have the same name."""
+    if not folder.is_dir():
+        raise MissingModelError(
+            f"there is no {folder}; give an artifact, an .onnx file, a language model, or a folder of models"
+        )
+    found: dict[str, Place] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or not (path.is_dir() or is_model(path)):
+            continue
+        place = place_of(path) if is_model(path) else _of_folder(path)
+        if place.name in found:
+            raise ModelError(f"{folder} holds two models of the name {place.name!r}; rename one of them")
+        found[place.name] = place
+    return list(found.values())
+
+
+def _of_folder(folder: Path) -> Place:
+    """A model with a folder of its own: its versions, or itself."""
+    numbered = [path for path in folder.iterdir() if path.is_dir() and is_version(path.name)]
+    versions: dict[str, Path] = {}
+    faults: dict[str, str] = {}
+    for version, inner in [(path.name, path) for path in numbered] or [(ONLY, folder)]:
+        models = [inner] if is_artifact(inner) else sorted(path for path in inner.iterdir() if is_model(path))
+        if len(models) == 1:
+            versions[version] = models[0]
+        else:
+            held = f"{len(models)} models, expected one" if models else "neither an artifact nor an .onnx file"
+            faults[version] = f"{inner} holds {held}"
+    return Place(folder.name, versions, folder / SETTINGS, faults)

@@ -1,0 +1,184 @@
+"""Models by name and version: found in files and folders, loaded, replaced and unloaded while calls run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from opweld.errors import ModelError, OptionError, OpweldError
+from opweld.options import available_cores
+from opweld.runtime.session import Session
+from opweld.serve.inference.compiling import compiled
+from opweld.serve.inference.layout import Place, is_artifact, is_model, place_of, places_of
+from opweld.serve.inference.loaded import LoadedModel
+from opweld.serve.inference.model import Entry
+from opweld.serve.inference.settings import Settings, chosen, read_settings
+from opweld.serve.inference.tensors import Tensors
+from opweld.serve.inference.workers import Workers
+from opweld.serve.refusal import Refusal
+
+Tell: TypeAlias = Callable[[str], None]
+"""Called with a line about what is being done."""
+
+_UNUSED = "its version is not served; opweld.toml chooses with `versions`"
+_UNLOADED = "unloaded"
+
+
+class ModelRepository:
+    """See `Repository`. Its methods are called on one event loop, except for those that say otherwise."""
+
+    def __init__(
+        self, paths: Iterable[tuple[str | None, Path]], usual: Settings | None = None, tell: Tell | None = None
+    ) -> None:
+        """
+        Args:
+            paths: names and paths: of a model, or without a name of a folder of models.
+            usual: settings of models whose file says nothing.
+            tell: is told what is loaded; from any thread.
+
+        Raises OptionError where two models have the same name, MissingModelError where there is no such path.
+        """
+        self._paths, self._usual, self._tell = list(paths), usual or Settings(), tell or _silent
+        self._loaded: dict[str, dict[str, LoadedModel]] = {}
+        self._faults: dict[tuple[str, str], str] = {}
+        self._busy: dict[str, str] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._workers = Workers(available_cores())
+        self._places()
+
+    # ---- what there is ----
+
+    def get(self, name: str, version: str = "") -> LoadedModel:
+        """See `Repository`."""
+        versions = self._of(name)
+        if not version:
+            return versions[next(reversed(versions))]
+        if version not in versions:
+            raise Refusal(404, f"{name!r} has no version {version!r} that is loaded; there are {', '.join(versions)}")
+        return versions[version]
+
+    def versions(self, name: str) -> Sequence[str]:
+        """See `Repository`."""
+        return list(self._of(name))
+
+    def index(self) -> Sequence[Entry]:
+        """See `Repository`."""
+        found: list[Entry] = []
+        places = self._places()
+        for name in sorted({*places, *self._loaded}):
+            loaded = self._loaded.get(name, {})
+            place = places.get(name)
+            on_disk = {*place.versions, *place.faults} if place else set[str]()
+            for version in sorted({*loaded, *on_disk}, key=int):
+                found.append(self._entry(name, version, version in loaded, place))
+        return found
+
+    def _entry(self, name: str, version: str, loaded: bool, place: Place | None) -> Entry:
+        if name in self._busy:
+            return Entry(name, version, self._busy[name])
+        if loaded:
+            return Entry(name, version, "READY")
+        reason = self._faults.get((name, version)) or (place.faults.get(version) if place else None)
+        return Entry(name, version, "UNAVAILABLE", reason or (_UNUSED if name in self._loaded else _UNLOADED))
+
+    def _of(self, name: str) -> dict[str, LoadedModel]:
+        if (versions := self._loaded.get(name)) is not None:
+            return versions
+        if name in self._places():
+            raise Refusal(400, f"the model {name!r} is not loaded")
+        known = ", ".join(map(repr, sorted(self._loaded))) or "none"
+        raise Refusal(404, f"there is no model {name!r}; there are {known}")
+
+    def _places(self) -> Mapping[str, Place]:
+        """What files and folders hold now."""
+        found: dict[str, Place] = {}
+        for name, path in self._paths:
+            for place in [place_of(path, name or "")] if name or is_model(path) else places_of(path):
+                if place.name in found:
+                    raise OptionError(f"two models are named {place.name!r}; name one of them with NAME=MODEL")
+                found[place.name] = place
+        return found
+
+    # ---- loading ----
+
+    def load_all(self) -> None:
+        """Loads all models, before there is a loop. Those that cannot be are told of, and stay unavailable.
+
+        Raises ModelError where none can be."""
+        for place in self._places().values():
+            try:
+                self._loaded[place.name] = self._open(place)
+            except OpweldError as error:
+                self._tell(f"{place.name}: {error}")
+        if not self._loaded:
+            raise ModelError("no model could be loaded")
+
+    async def load(self, name: str) -> None:
+        """See `Repository`."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            if (place := self._places().get(name)) is None:
+                raise Refusal(404, f"there is no model {name!r} to load")
+            self._busy[name] = "LOADING"
+            try:
+                opened = await asyncio.to_thread(self._open, place)
+            finally:
+                del self._busy[name]
+            before = self._loaded.get(name, {})
+            self._loaded[name] = opened
+            for model in before.values():
+                model.close()
+
+    async def unload(self, name: str) -> None:
+        """See `Repository`."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            for model in self._of(name).values():
+                model.close()
+            del self._loaded[name]
+
+    @property
+    def failed(self) -> Sequence[str]:
+        """See `Repository`."""
+        return ()
+
+    async def close(self) -> None:
+        """See `Repository`."""
+        for versions in self._loaded.values():
+            for model in versions.values():
+                model.close()
+        await asyncio.to_thread(self._workers.close)
+
+    def _open(self, place: Place) -> dict[str, LoadedModel]:
+        """The versions of a model that are served, the oldest first: all of them, or an error. In any thread."""
+        settings = read_settings(place.settings, self._usual) if place.settings.exists() else self._usual
+        every = {*place.versions, *place.faults}
+        versions = chosen(sorted(every), settings.versions)
+        if not versions:
+            raise ModelError(f"{place.settings} serves none of the versions {', '.join(sorted(every, key=int))}")
+        opened: dict[str, LoadedModel] = {}
+        for version in versions:
+            try:
+                if version in place.faults:
+                    raise ModelError(place.faults[version])
+                opened[version] = self._open_version(place, version, settings)
+            except OpweldError as error:
+                self._faults[place.name, version] = str(error)
+                raise
+            self._faults.pop((place.name, version), None)
+        return opened
+
+    def _open_version(self, place: Place, version: str, settings: Settings) -> LoadedModel:
+        path = place.versions[version]
+        if is_artifact(path):
+            session = Session(path, threads=settings.threads or None, verify=True)
+        else:
+            self._tell(f"{place.name}: compiling {path}")
+            session = Session(compiled(path), threads=settings.threads)
+        model = LoadedModel(place.name, version, Tensors(session), settings, self._workers)
+        self._tell(f"{place.name}: version {version} loaded")
+        return model
+
+
+def _silent(_: str) -> None:
+    pass

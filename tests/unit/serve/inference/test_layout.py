@@ -1,0 +1,65 @@
+"""Files and folders as models and their versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opweld.errors import MissingModelError, ModelError
+from opweld.serve.inference.layout import Place, place_of, places_of
+
+
+def artifact(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").touch()
+    return folder
+
+
+def file(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def test_a_model_alone(tmp_path: Path) -> None:
+    path = artifact(tmp_path / "a.opweld")
+    assert place_of(path) == Place("a", {"1": path}, tmp_path / "a.toml")
+    path = file(tmp_path / "b.onnx")
+    assert place_of(path, "c") == Place("c", {"1": path}, tmp_path / "b.toml")
+
+
+def test_a_repository(tmp_path: Path) -> None:
+    one, two = file(tmp_path / "a/1/model.onnx"), artifact(tmp_path / "a/10")
+    three = artifact(tmp_path / "b/3/weights.opweld")
+    four, five = file(tmp_path / "c/model.onnx"), artifact(tmp_path / "d.opweld")
+    file(tmp_path / "README.md")
+    file(tmp_path / ".cache/1/model.onnx")
+    assert places_of(tmp_path) == [
+        Place("a", {"1": one, "10": two}, tmp_path / "a/opweld.toml"),
+        Place("b", {"3": three}, tmp_path / "b/opweld.toml"),
+        Place("c", {"1": four}, tmp_path / "c/opweld.toml"),
+        Place("d", {"1": five}, tmp_path / "d.toml"),
+    ]
+
+
+def test_what_cannot_be_served_says_why(tmp_path: Path) -> None:
+    file(tmp_path / "a/1/notes.txt")
+    file(tmp_path / "a/2/model.onnx")
+    file(tmp_path / "a/3/model.onnx")
+    file(tmp_path / "a/3/other.onnx")
+    (place,) = places_of(tmp_path)
+    assert place.versions == {"2": tmp_path / "a/2/model.onnx"}
+    assert place.faults == {
+        "1": f"{tmp_path}/a/1 holds neither an artifact nor an .onnx file",
+        "3": f"{tmp_path}/a/3 holds 2 models, expected one",
+    }
+
+
+def test_two_of_a_name(tmp_path: Path) -> None:
+    file(tmp_path / "a.onnx")
+    file(tmp_path / "a/1/model.onnx")
+    with pytest.raises(ModelError, match="two models of the name 'a'"):
+        places_of(tmp_path)
+    with pytest.raises(MissingModelError, match=r"there is no .*/nowhere"):
+        places_of(tmp_path / "nowhere")

@@ -1,0 +1,205 @@
+"""Models that are found, loaded, replaced and taken away while calls run."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from opweld.errors import ArtifactError, ClosedError, InputError, LateError, MissingModelError, ModelError, OptionError
+from opweld.serve.inference.model import Call, Repository, Run
+from opweld.serve.inference.repository import ModelRepository
+from opweld.serve.refusal import Refusal
+from tests.unit.serve.inference.small import plus, saved
+
+X = np.zeros((2, 3), np.float32)
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Models that add 1, and 2."""
+    folder = tmp_path_factory.mktemp("artifacts")
+    return [saved(plus(number), folder / f"{number}.opweld") for number in (1, 2)]
+
+
+@pytest.fixture
+def folder(artifacts: list[Path], tmp_path: Path) -> Iterator[Path]:
+    """A repository: `plus` with versions 1 and 2, and `damaged`."""
+    for version, artifact in enumerate(artifacts, 1):
+        shutil.copytree(artifact, tmp_path / "plus" / str(version))
+    (tmp_path / "damaged/1").mkdir(parents=True)
+    (tmp_path / "damaged/1/manifest.json").write_text("{}")
+    yield tmp_path
+
+
+async def first(repository: Repository, name: str = "plus", version: str = "") -> float:
+    """What the first element of an answer is."""
+    return float((await repository.get(name, version).infer({"x": X}, Call()))["y"][0, 0])
+
+
+def opened(*paths: Path) -> ModelRepository:
+    repository = ModelRepository([(None, path) for path in paths])
+    repository.load_all()
+    return repository
+
+
+def test_the_newest_version_is_served(folder: Path) -> None:
+    async def scenario() -> None:
+        repository: Repository = opened(folder)
+        assert [(one.name, one.version, one.state) for one in repository.index()] == [
+            ("damaged", "1", "UNAVAILABLE"), ("plus", "1", "UNAVAILABLE"), ("plus", "2", "READY"),
+        ]  # fmt: skip
+        assert (
+            "manifest.json has format None" in repository.index()[0].reason
+            and "opweld.toml" in repository.index()[1].reason
+        )
+        assert await first(repository) == 2 and repository.versions("plus") == ["2"]
+        with pytest.raises(Refusal, match="has no version '1' that is loaded; there are 2"):
+            repository.get("plus", "1")
+        with pytest.raises(Refusal, match="'damaged' is not loaded"):
+            repository.get("damaged")
+        with pytest.raises(Refusal, match="there is no model 'none'; there are 'plus'"):
+            repository.get("none")
+        await repository.close()
+
+    asyncio.run(scenario())
+
+
+def test_load_and_unload(folder: Path, artifacts: list[Path]) -> None:
+    async def scenario() -> None:
+        repository = opened(folder)
+        before = repository.get("plus")
+        (folder / "plus/opweld.toml").write_text('versions = "all"')
+        shutil.copytree(artifacts[0], folder / "plus/10")
+        await repository.load("plus")
+        assert repository.versions("plus") == ["1", "2", "10"]
+        assert await first(repository) == 1 and await first(repository, version="2") == 2
+        with pytest.raises(ClosedError, match="'plus' is being unloaded"):
+            await before.infer({"x": X}, Call())
+
+        (folder / "plus/opweld.toml").write_text("versions = []")
+        with pytest.raises(OptionError, match="versions is"):
+            await repository.load("plus")
+        assert await first(repository) == 1
+
+        await repository.unload("plus")
+        with pytest.raises(Refusal, match="'plus' is not loaded"):
+            repository.get("plus")
+        assert {one.reason for one in repository.index() if one.name == "plus"} == {"unloaded"}
+        with pytest.raises(Refusal, match="no model 'none' to load"):
+            await repository.load("none")
+        await repository.close()
+
+    asyncio.run(scenario())
+
+
+def test_calls_end_on_what_they_began_with(folder: Path) -> None:
+    async def scenario() -> None:
+        repository = opened(folder)
+        calls = [asyncio.create_task(first(repository)) for _ in range(20)]
+        await asyncio.sleep(0)
+        await repository.unload("plus")
+        assert await asyncio.gather(*calls) == [2] * 20
+        await repository.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_artifact_that_was_damaged_is_not_loaded(folder: Path) -> None:
+    async def scenario() -> None:
+        repository = opened(folder)
+        with (folder / "plus/2/module.so").open("r+b") as file:
+            file.write(b"no")
+        with pytest.raises(ArtifactError, match="another content than when it was written"):
+            await repository.load("plus")
+        assert await first(repository) == 2
+        (entry,) = [one for one in repository.index() if (one.name, one.version) == ("plus", "2")]
+        assert entry.state == "READY"
+        await repository.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_does_not_fit_is_refused(artifacts: list[Path]) -> None:
+    async def scenario() -> None:
+        repository = opened(artifacts[0])
+        model = repository.get("1")
+        for feeds, words in (
+            ({}, "input 'x' is missing; there are 'x'"),
+            ({"x": X.astype(np.float64)}, "expected dtype float32, got float64"),
+            ({"x": X[0]}, r"expected shape \[N, 3\], got \[3\]"),
+            ({"x": X, "z": X}, "'z' is no input"),
+        ):
+            with pytest.raises(InputError, match=words):
+                await model.infer(feeds, Call())
+        with pytest.raises(InputError, match="'z' is no output of '1'; there are 'y'"):
+            await model.infer({"x": X}, Call(outputs=["z"]))
+        with pytest.raises(LateError):
+            await model.infer({"x": X}, Call(deadline=time.monotonic() - 1))
+        await model.infer({"x": X}, Call(outputs=["y"]))
+        told = model.statistics
+        assert (told.calls, told.refused, told.waiting, told.running) == (1, 1, 0, 0)
+        assert told.computed_ns > 0 and told.last_ns > 0
+        await repository.close()
+
+    asyncio.run(scenario())
+
+
+class Watching:
+    """An observer."""
+
+    def __init__(self, wants_kernels: bool) -> None:
+        self.wants_kernels = wants_kernels
+        self.runs: list[Run] = []
+
+    def ran(self, run: Run) -> None:
+        self.runs.append(run)
+
+
+@pytest.mark.parametrize("kernels", [False, True])
+def test_a_call_is_observed(kernels: bool, artifacts: list[Path]) -> None:
+    async def scenario() -> None:
+        repository = opened(artifacts[0])
+        model, observer = repository.get("1"), Watching(kernels)
+        assert model.artifact == artifacts[0]
+        call = Call(observer=observer)
+        assert (await model.infer({"x": X}, call))["y"].tolist() == [[1] * 3] * 2
+        (run,) = observer.runs
+        assert list(run.calls) == [call] and run.begun < run.ended and bool(run.kernels) == kernels
+        await repository.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_opened(folder: Path, artifacts: list[Path]) -> None:
+    with pytest.raises(OptionError, match="two models are named 'plus'"):
+        ModelRepository([(None, folder), ("plus", artifacts[0])])
+    with pytest.raises(MissingModelError, match="there is no"):
+        ModelRepository([(None, folder / "nothing")])
+    shutil.rmtree(folder / "plus")
+    with pytest.raises(ModelError, match="no model could be loaded"):
+        opened(folder)
+
+
+@pytest.mark.slow
+def test_an_onnx_file_is_compiled_apart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        onnx.save(plus(3), tmp_path / "three.onnx")
+        repository = opened(tmp_path)
+        assert await first(repository, "three") == 3
+        (tmp_path / "three.onnx").write_bytes(b"no model")
+        with pytest.raises(ModelError):
+            await repository.load("three")
+        assert await first(repository, "three") == 3
+        onnx.save(plus(4), tmp_path / "three.onnx")
+        await repository.load("three")
+        assert await first(repository, "three") == 4
+        await repository.close()
+
+    asyncio.run(scenario())
