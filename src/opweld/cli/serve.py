@@ -88,6 +88,7 @@ def serve(
         -d '{"model": "model", "messages": [{"role": "user", "content": "Hello"}]}'
 
     \b
+    /                             a page that shows the models, and on which to try them
     /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/models
     /health/live, /health/ready   for a load balancer
     /metrics                      for Prometheus
@@ -102,6 +103,7 @@ def serve(
     from opweld.serve.limits import Keys, Limits, keys_of_file
     from opweld.serve.models import Models
     from opweld.serve.openai.interface import openai_interface
+    from opweld.serve.page.interface import page_interface
     from opweld.serve.server import Server, reserve
 
     limits = Limits(
@@ -117,12 +119,13 @@ def serve(
             for name, path in given
         ]
         language = Models(served)
-        server = Server([language], [partial(openai_interface, language)], limits=limits, keys=keys, origins=cors or ())
+        interfaces = [partial(openai_interface, language), partial(page_interface, None, language)]
+        server = Server([language], interfaces, limits=limits, keys=keys, origins=cors or ())
         _log()
         address, taken = socket.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         secret = f"{'with' if keys else 'without'} keys"
-        print(f"opweld: http://{shown}:{taken}/v1, {secret}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        print(f"opweld: http://{shown}:{taken}/, {secret}; Ctrl-C ends it", file=sys.stderr, flush=True)
         server.run(sockets=[socket])
 
 
