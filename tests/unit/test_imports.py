@@ -71,6 +71,7 @@ ORDER = (
     ("onnxruntime", "torch"),
     ("llm",),
     ("serve",),
+    ("ray",),
     ("backend", "cli", "capi", "shim", "run", "__main__"),
 )
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
