@@ -5,6 +5,7 @@
     guard.py         what holds for every interface: keys, limits, time, clients that went away, the line of the log
     interface.py     what an interface is: routes under a prefix, and the shape of its errors
     openai/          OpenAI's
+    open_inference/  the Open Inference Protocol: models of tensors, of inference/
     page/            the page at /, which shows the models and lets people try them
 
 It stands beside `opweld.llm`, not in it: models that are no language models are served by the same server.

@@ -10,13 +10,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 import opweld
 from opweld.errors import OpweldError
 from opweld.serve.guard import Guard
-from opweld.serve.interface import Backend, Interface
+from opweld.serve.health import Health
+from opweld.serve.interface import Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
 from opweld.serve.refusal import Refusal, internal, refusal_of
@@ -25,7 +26,7 @@ from opweld.serve.visits import Visits
 
 def application(
     interfaces: Sequence[Interface],
-    backends: Sequence[Backend],
+    health: Health,
     *,
     limits: Limits,
     keys: Keys,
@@ -37,14 +38,14 @@ def application(
 
     Args:
         interfaces: the first one shapes the errors of paths that belong to none.
-        backends: what is behind them.
         origins: web pages from there may call it; none may where there are none.
         visits: counts requests, and is closed while the server stops.
     """
     app = FastAPI(title="opweld", version=opweld.__version__, docs_url=None, redoc_url=None)
     for interface in interfaces:
-        app.include_router(interface.router)
-    app.include_router(_health(backends, visits, metrics))
+        if interface.router is not None:
+            app.include_router(interface.router)
+    app.include_router(_health(health, interfaces, metrics))
 
     def interface_of(request: Request) -> Interface:
         return next((one for one in interfaces if one.covers(request.url.path)), interfaces[0])
@@ -80,30 +81,17 @@ def application(
     return CORSMiddleware(guarded, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
 
 
-def _health(backends: Sequence[Backend], visits: Visits, metrics: Metrics) -> APIRouter:
+def _health(health: Health, interfaces: Sequence[Interface], metrics: Metrics) -> APIRouter:
     router = APIRouter()
-
-    def failed() -> list[str]:
-        return [name for backend in backends for name in backend.failed]
-
-    @router.get("/health/live")
-    async def live() -> Response:
-        """Whether the process can answer at all: not when an engine has failed, which a new process alone mends."""
-        if visits.open and (names := failed()):
-            return JSONResponse({"status": "failed", "models": names}, status_code=503)
-        return JSONResponse({"status": "live"})
-
-    @router.get("/health/ready")
-    async def ready() -> Response:
-        """Whether it takes requests: not while it stops."""
-        if not visits.open:
-            return JSONResponse({"status": "stopping"}, status_code=503)
-        return await live() if failed() else JSONResponse({"status": "ready"})
+    for path in ("/health/live", *(one.live for one in interfaces if one.live)):
+        router.add_api_route(path, health.answer_live, response_model=None)
+    for path in ("/health/ready", *(one.ready for one in interfaces if one.ready)):
+        router.add_api_route(path, health.answer_ready, response_model=None)
 
     @router.get("/metrics")
     async def metrics_() -> Response:
         """What the server counts, in Prometheus' text format."""
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-    _ = live, ready, metrics_
+    _ = metrics_
     return router

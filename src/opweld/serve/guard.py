@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from opweld.errors import in_line
+from opweld.errors import OpweldError, in_line
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
-from opweld.serve.refusal import Refusal, internal, out_of_time, stopping
+from opweld.serve.refusal import Refusal, internal, out_of_time, refusal_of, stopping, too_large
 from opweld.serve.visits import Visit, Visits
 
 log = logging.getLogger("opweld.serve")
@@ -100,12 +100,14 @@ class Guard:
             body = await self._body(visit, scope, receive)
             watch = asyncio.create_task(_watch(receive, visit))
             try:
-                await self._app(scope, _again(body, visit), send)
+                await (interface.app or self._app)(scope, _again(body, visit), send)
             finally:
                 watch.cancel()
-        except Refusal as refusal:
-            await interface.refuse(refusal)(scope, receive, send)
-        except Exception:
+        except Exception as error:
+            refusal = refusal_of(error) if isinstance(error, OpweldError) else None
+            if refusal is not None:
+                await interface.refuse(refusal)(scope, receive, send)
+                return
             log.exception("%s: %s %s failed", visit.id, visit.method, visit.path)
             if not visit.status:
                 await interface.refuse(internal())(scope, receive, send)
@@ -139,7 +141,7 @@ class Guard:
         size, more = 0, True
         announced = Request(scope).headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > 4 * limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         while more and size <= 4 * limit:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -150,22 +152,20 @@ class Guard:
             if size <= limit:
                 pieces.append(piece)
         if size > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         return b"".join(pieces)
 
     def _tell(self, visit: Visit, scope: Scope) -> None:
         status = visit.outcome
         self._metrics.answered(visit.method, getattr(scope.get("route"), "path", "other"), status)
-        tokens = f" model={visit.model} prompt={visit.prompt_tokens} answer={visit.completion_tokens}"
+        model = f" model={visit.model}" if visit.model else ""
+        if visit.prompt_tokens or visit.completion_tokens:
+            model += f" prompt={visit.prompt_tokens} answer={visit.completion_tokens}"
         access.info(
             '%s "%s %s" %s%s %.3fs %s',
-            *(visit.client, visit.method, visit.path, status, tokens if visit.model else ""),
-            *(time.perf_counter() - visit.begun, visit.id),
+            *(visit.client, visit.method, visit.path, status, model),
+            *(time.monotonic() - visit.begun, visit.id),
         )
-
-
-def _too_large(limit: int) -> Refusal:
-    return Refusal(413, f"The request is larger than {limit} bytes.", code="request_too_large")
 
 
 async def _watch(receive: Receive, visit: Visit) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opweld.errors import OpweldError
 from opweld.serve.refusal import Refusal, refusal_of
@@ -29,27 +29,45 @@ class Backend(Protocol):
         ...
 
 
+def unfit(error: RequestValidationError) -> Refusal:
+    """A request whose fields do not fit, of a protocol that says no more."""
+    fault = error.errors()[0]
+    return Refusal(400, f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}")
+
+
+def unbroken(_: Refusal) -> bytes:
+    """The end of a stream in a protocol that has none."""
+    return b""
+
+
 @dataclass(frozen=True)
 class Interface:
     """A protocol beside others.
 
     Attributes:
         prefix: of its paths, as "/v1".
-        router: its routes. What they raise as Refusal, or as an error that `refusal_of` knows, is answered by `refuse`.
-        refuse: a refusal as the protocol says it.
-        faults: what is wrong with fields that do not fit their types.
+        router: its routes; None where `app` answers all its paths.
+        refuse: a refusal as the protocol says it: what its routes raise as Refusal, or as an error that `refusal_of`
+            knows.
+        faults: what is wrong with fields that do not fit their types, of routes in `router`.
         broken: the last event of a stream that cannot be finished.
+        app: an ASGI application in place of routes, where FastAPI would take longer to read a request than a model to
+            answer it. It sets `scope["route"]`.
+        live, ready: paths that answer as /health/live and /health/ready do, without a key; none where empty.
     """
 
     prefix: str
-    router: APIRouter
+    router: APIRouter | None
     refuse: Callable[[Refusal], Response]
-    faults: Callable[[RequestValidationError], Refusal]
-    broken: Callable[[Refusal], bytes]
+    faults: Callable[[RequestValidationError], Refusal] = unfit
+    broken: Callable[[Refusal], bytes] = unbroken
+    app: ASGIApp | None = None
+    live: str = ""
+    ready: str = ""
 
     def covers(self, path: str) -> bool:
-        """Whether a path is one of its."""
-        return path == self.prefix or path.startswith(f"{self.prefix}/")
+        """Whether a path is one of its, other than its health."""
+        return (path == self.prefix or path.startswith(f"{self.prefix}/")) and path not in (self.live, self.ready)
 
 
 class EventStream(Response):

@@ -47,6 +47,11 @@ def stopping() -> Refusal:
     return Refusal(503, "The server is stopping.", code="server_stopping", retry_after=5)
 
 
+def too_large(limit: int) -> Refusal:
+    """A request has more bytes than it may."""
+    return Refusal(413, f"The request is larger than {limit} bytes.", code="request_too_large")
+
+
 def out_of_time(seconds: float) -> Refusal:
     """A request took longer than it may."""
     return Refusal(503, f"The request took longer than {seconds:g} seconds.", code="timeout", retry_after=5)

@@ -12,6 +12,7 @@ import uvicorn
 
 from opweld.errors import OptionError
 from opweld.serve.application import application
+from opweld.serve.health import Health
 from opweld.serve.interface import Backend, Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
@@ -48,7 +49,7 @@ class Server(uvicorn.Server):
         metrics = Metrics()
         app = application(
             [make(limits, metrics) for make in interfaces],
-            backends,
+            Health(backends, self._visits),
             limits=limits,
             keys=keys,
             origins=origins,

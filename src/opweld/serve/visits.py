@@ -18,6 +18,7 @@ class Visit:
 
     Attributes:
         client, method, path: as the log shows them.
+        begun: in seconds of `time.monotonic`.
         ended: is set where something ends it from outside; None where the client went away.
         model, prompt_tokens, completion_tokens: set by who answers it, for the log.
         status: of the answer; 0 until it begins. streams: whether it is one of events. complete: whether all of it is
@@ -29,7 +30,7 @@ class Visit:
     path: str
     ended: asyncio.Future[Refusal | None]
     id: str = field(default_factory=lambda: f"req_{secrets.token_hex(16)}")
-    begun: float = field(default_factory=time.perf_counter)
+    begun: float = field(default_factory=time.monotonic)
     model: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -74,7 +74,7 @@ def test_a_server_whose_engine_has_failed_is_neither_ready_nor_live() -> None:
         running.engine.closing = True
         for path in ("/health/ready", "/health/live"):
             status, _, answer = ask(running, head(path, 0, "GET"))
-            assert (status, answer) == (503, {"status": "failed", "models": ["talker"]})
+            assert (status, answer) == (503, {"status": "failed", path.rpartition("/")[2]: False, "models": ["talker"]})
 
 
 def test_a_server_that_stops_lets_answers_finish() -> None:

@@ -1,0 +1,37 @@
+"""The protocol for the server."""
+
+from __future__ import annotations
+
+from opweld.serve.inference.model import Repository
+from opweld.serve.interface import Interface
+from opweld.serve.limits import Limits
+from opweld.serve.metrics import Metrics
+from opweld.serve.open_inference.regions import Regions
+from opweld.serve.open_inference.routes import refuse, routes
+
+
+class OpenInference:
+    """A repository's models over the protocol, by each of its transports.
+
+    Attributes:
+        regions: shared memory that clients registered over any of them.
+    """
+
+    def __init__(self, repository: Repository, *, shared_memory: bool = False) -> None:
+        """
+        Args:
+            shared_memory: whether clients may register some.
+        """
+        self._repository = repository
+        self.regions = Regions(shared_memory)
+
+    def interface(self, limits: Limits, metrics: Metrics) -> Interface:
+        """HTTP, under /v2; `Server` takes this method."""
+        return Interface(
+            "/v2",
+            None,
+            refuse,
+            app=routes(self._repository, self.regions, limits.body),
+            live="/v2/health/live",
+            ready="/v2/health/ready",
+        )
