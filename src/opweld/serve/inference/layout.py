@@ -9,6 +9,7 @@ from typing import Final
 
 from opweld.build.artifact import MANIFEST
 from opweld.errors import MissingModelError, ModelError
+from opweld.serve.inference import program
 from opweld.serve.inference.settings import is_version
 
 ARTIFACT: Final = ".opweld"
@@ -23,7 +24,8 @@ class Place:
     """A model on disk.
 
     Attributes:
-        versions: an artifact's folder or an ONNX file, by version. settings: the file of its settings, there or not.
+        versions: an artifact's folder, an ONNX file or a program, by version.
+        settings: the file of its settings, there or not.
         faults: by version that cannot be served, why.
     """
 
@@ -41,6 +43,11 @@ def is_model(path: Path) -> bool:
 def is_artifact(path: Path) -> bool:
     """Whether it is the folder of an artifact, sound or not."""
     return path.is_dir() and (path.suffix == ARTIFACT or (path / MANIFEST).is_file())
+
+
+def is_program(path: Path) -> bool:
+    """Whether it is the code of a program, which lies in the folder of a model."""
+    return path.name == program.FILE and path.is_file()
 
 
 def place_of(path: Path, name: str = "") -> Place:
@@ -75,10 +82,18 @@ def _of_folder(folder: Path) -> Place:
     versions: dict[str, Path] = {}
     faults: dict[str, str] = {}
     for version, inner in [(path.name, path) for path in numbered] or [(ONLY, folder)]:
-        models = [inner] if is_artifact(inner) else sorted(path for path in inner.iterdir() if is_model(path))
+        models = (
+            [inner]
+            if is_artifact(inner)
+            else sorted(path for path in inner.iterdir() if is_model(path) or is_program(path))
+        )
         if len(models) == 1:
             versions[version] = models[0]
         else:
-            held = f"{len(models)} models, expected one" if models else "neither an artifact nor an .onnx file"
+            held = (
+                f"{len(models)} models, expected one"
+                if models
+                else f"neither an artifact, an .onnx file nor a {program.FILE}"
+            )
             faults[version] = f"{inner} holds {held}"
     return Place(folder.name, versions, folder / SETTINGS, faults)

@@ -11,9 +11,11 @@ from opweld.errors import ModelError, OptionError, OpweldError
 from opweld.options import available_cores
 from opweld.runtime.session import Session
 from opweld.serve.inference.compiling import compiled
-from opweld.serve.inference.layout import Place, is_artifact, is_model, place_of, places_of
+from opweld.serve.inference.layout import Place, is_artifact, is_model, is_program, place_of, places_of
 from opweld.serve.inference.loaded import LoadedModel
 from opweld.serve.inference.model import Entry
+from opweld.serve.inference.program import check_no_circle
+from opweld.serve.inference.program_model import ProgramModel
 from opweld.serve.inference.settings import Settings, chosen, read_settings
 from opweld.serve.inference.tensors import Tensors
 from opweld.serve.inference.workers import Workers
@@ -21,6 +23,9 @@ from opweld.serve.refusal import Refusal
 
 Tell: TypeAlias = Callable[[str], None]
 """Called with a line about what is being done."""
+
+Opened: TypeAlias = LoadedModel | ProgramModel
+"""A version that answers calls, until it is closed."""
 
 _UNUSED = "its version is not served; opweld.toml chooses with `versions`"
 _UNLOADED = "unloaded"
@@ -41,7 +46,7 @@ class ModelRepository:
         Raises OptionError where two models have the same name, MissingModelError where there is no such path.
         """
         self._paths, self._usual, self._tell = list(paths), usual or Settings(), tell or _silent
-        self._loaded: dict[str, dict[str, LoadedModel]] = {}
+        self._loaded: dict[str, dict[str, Opened]] = {}
         self._faults: dict[tuple[str, str], str] = {}
         self._busy: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -50,7 +55,7 @@ class ModelRepository:
 
     # ---- what there is ----
 
-    def get(self, name: str, version: str = "") -> LoadedModel:
+    def get(self, name: str, version: str = "") -> Opened:
         """See `Repository`."""
         versions = self._of(name)
         if not version:
@@ -83,7 +88,7 @@ class ModelRepository:
         reason = self._faults.get((name, version)) or (place.faults.get(version) if place else None)
         return Entry(name, version, "UNAVAILABLE", reason or (_UNUSED if name in self._loaded else _UNLOADED))
 
-    def _of(self, name: str) -> dict[str, LoadedModel]:
+    def _of(self, name: str) -> dict[str, Opened]:
         if (versions := self._loaded.get(name)) is not None:
             return versions
         if name in self._places():
@@ -109,7 +114,9 @@ class ModelRepository:
         Raises ModelError where none can be."""
         for place in self._places().values():
             try:
-                self._loaded[place.name] = self._open(place)
+                opened = self._open(place)
+                self._check_no_circle(place.name, opened)
+                self._loaded[place.name] = opened
             except OpweldError as error:
                 self._tell(f"{place.name}: {error}")
         if not self._loaded:
@@ -125,6 +132,7 @@ class ModelRepository:
                 opened = await asyncio.to_thread(self._open, place)
             finally:
                 del self._busy[name]
+            self._check_no_circle(name, opened)
             before = self._loaded.get(name, {})
             self._loaded[name] = opened
             for model in before.values():
@@ -149,14 +157,26 @@ class ModelRepository:
                 model.close()
         await asyncio.to_thread(self._workers.close)
 
-    def _open(self, place: Place) -> dict[str, LoadedModel]:
+    def _check_no_circle(self, name: str, opened: Mapping[str, Opened]) -> None:
+        """Raises ModelError where these versions of a model would call themselves by way of others."""
+        uses = {
+            known: [used for model in versions.values() if isinstance(model, ProgramModel) for used in model.uses]
+            for known, versions in {**self._loaded, name: opened}.items()
+        }
+        try:
+            check_no_circle(name, uses)
+        except ModelError as error:
+            self._faults.update({(name, version): str(error) for version in opened})
+            raise
+
+    def _open(self, place: Place) -> dict[str, Opened]:
         """The versions of a model that are served, the oldest first: all of them, or an error. In any thread."""
         settings = read_settings(place.settings, self._usual) if place.settings.exists() else self._usual
         every = {*place.versions, *place.faults}
         versions = chosen(sorted(every), settings.versions)
         if not versions:
             raise ModelError(f"{place.settings} serves none of the versions {', '.join(sorted(every, key=int))}")
-        opened: dict[str, LoadedModel] = {}
+        opened: dict[str, Opened] = {}
         for version in versions:
             try:
                 if version in place.faults:
@@ -168,8 +188,12 @@ class ModelRepository:
             self._faults.pop((place.name, version), None)
         return opened
 
-    def _open_version(self, place: Place, version: str, settings: Settings) -> LoadedModel:
+    def _open_version(self, place: Place, version: str, settings: Settings) -> Opened:
         path = place.versions[version]
+        if is_program(path):
+            model = ProgramModel(place.name, version, path, settings, self._workers, self.get)
+            self._tell(f"{place.name}: version {version} loaded, a program of {', '.join(model.uses) or 'no models'}")
+            return model
         if is_artifact(path):
             session = Session(path, threads=settings.threads or None, verify=True)
         else:

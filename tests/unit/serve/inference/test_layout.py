@@ -51,7 +51,7 @@ def test_what_cannot_be_served_says_why(tmp_path: Path) -> None:
     (place,) = places_of(tmp_path)
     assert place.versions == {"2": tmp_path / "a/2/model.onnx"}
     assert place.faults == {
-        "1": f"{tmp_path}/a/1 holds neither an artifact nor an .onnx file",
+        "1": f"{tmp_path}/a/1 holds neither an artifact, an .onnx file nor a program.py",
         "3": f"{tmp_path}/a/3 holds 2 models, expected one",
     }
 
