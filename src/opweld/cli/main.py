@@ -93,7 +93,7 @@ def opweld_command(
     opweld quantize model.onnx -o int8.onnx     fewer bits: what does that cost?
     opweld generate model.gguf "Once upon"      a language model continues a text
     opweld chat model.gguf                      talk with one
-    opweld serve model.gguf                     OpenAI's HTTP API
+    opweld serve model.onnx chat=model.gguf     models behind HTTP
     opweld machine                              what can this machine do at most?
     opweld operators                            which operators compile
     opweld kernels report                       what do kernels for GPUs need?

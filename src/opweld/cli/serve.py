@@ -1,9 +1,10 @@
-"""`opweld serve`: models behind HTTP."""
+"""`opweld serve`: models of tensors and language models behind HTTP."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,14 +27,16 @@ from opweld.options import byte_count
 if TYPE_CHECKING:
     from opweld.cli.language import LanguageModel
     from opweld.llm.encoder import Encoder
-    from opweld.serve.models import Served
+    from opweld.serve.interface import Backend
+    from opweld.serve.models import Models, Served
+    from opweld.serve.server import MakeInterface
 
 
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL", help="A .gguf file or a folder with config.json; NAME=MODEL names it.",
-                       show_default=False),
+        typer.Argument(metavar="MODEL", help="An artifact, an .onnx file, a folder of those, a .gguf file, or a folder "
+                       "with config.json; NAME=MODEL names one.", show_default=False),
     ],
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0: everywhere.")] = "127.0.0.1",
@@ -60,7 +63,10 @@ def serve(
                      "not given.", show_default=False),
     ] = None,
     max_answers: Annotated[int, typer.Option("--max-answers", metavar="N", min=1, help="Of one request.")] = 128,
-    max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Of one request.")] = "4M",
+    max_body: Annotated[
+        str | None, typer.Option("--max-body", metavar="SIZE", help="Of one request: 4M, or 64M where there are models "
+                                 "of tensors.", show_default=False)
+    ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="From a request to the end of its answer.")
     ] = 600.0,
@@ -73,60 +79,105 @@ def serve(
                      show_default=False),
     ] = None,
 ) -> None:  # fmt: skip
-    """Serve language models over OpenAI's HTTP API.
+    """Serve models over HTTP: models of tensors over the Open Inference Protocol, language models over OpenAI's API.
+
+    \b
+    opweld serve resnet50.onnx                 compiled now, or found in the cache
+    opweld serve resnet50.opweld               an artifact of opweld compile
+    opweld serve models                        FOLDER/NAME/VERSION/model.onnx, FOLDER/NAME.opweld, ...
+    curl localhost:8000/v2/models/resnet50
 
     \b
     opweld serve model.gguf
     opweld serve small=SmolLM2-135M-Instruct big=Qwen3-4B --memory 8G
-        two models, by the names small and big
-    opweld serve all-MiniLM-L6-v2 chat=model.gguf
-        an encoder for embeddings and ranking, beside a model that chats
-    OPWELD_API_KEY=... opweld serve model.gguf --host 0.0.0.0
-
-    \b
+    opweld serve all-MiniLM-L6-v2 chat=model.gguf models
+        an encoder for embeddings and ranking, a model that chats, and a folder of models of tensors
     curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \\
-        -d '{"model": "model", "messages": [{"role": "user", "content": "Hello"}]}'
+        -d '{"model": "chat", "messages": [{"role": "user", "content": "Hello"}]}'
 
     \b
     /                             a page that shows the models, and on which to try them
+    /v2/models/NAME/infer, /v2/repository/index, ...   Open Inference Protocol
     /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/models
     /health/live, /health/ready   for a load balancer
     /metrics                      for Prometheus
 
-    --memory is each model's. Many requests share each step; a request that finds the queue full is answered with 429.
+    opweld.toml beside a model of tensors says which versions are served, and more. --memory is each language model's.
+    Many requests share each of their steps. A request that finds the queue full is answered with 429.
     SIGTERM or Ctrl-C lets answers end, a second one does not. A line of standard error tells of each request, never
-    what it says. docs/guides/serve-language-models.md has more.
+    what it says. docs/guides/serve-models.md and serve-language-models.md have more.
     """
-    check_installed("fastapi", "uvicorn", "prometheus_client", extra="llm,serve")
-    check_installed("tokenizers", "jinja2", extra="llm,serve")
-    from opweld.llm.files import is_encoder
+    check_installed("fastapi", "uvicorn", "prometheus_client", extra="serve")
+    from opweld.serve.inference.repository import ModelRepository
+    from opweld.serve.inference.settings import Settings
     from opweld.serve.limits import Keys, Limits, keys_of_file
-    from opweld.serve.models import Models
-    from opweld.serve.openai.interface import openai_interface
+    from opweld.serve.open_inference.interface import OpenInference
     from opweld.serve.page.interface import page_interface
     from opweld.serve.server import Server, reserve
 
-    limits = Limits(
-        body=byte_count("--max-body", max_body), prompt=max_prompt, answers=max_answers, seconds=timeout, drain=drain
-    )
     keys = Keys([*(api_key or ()), *(keys_of_file(api_key_file) if api_key_file else ())])
     given = named(models)
+    of_language = [(name, path) for name, path in given if _is_language(path)]
+    of_tensors = [(name, path) for name, path in given if not _is_language(path)]
+    limits = Limits(
+        body=byte_count("--max-body", max_body or ("64M" if of_tensors else "4M")),
+        prompt=max_prompt,
+        answers=max_answers,
+        seconds=timeout,
+        drain=drain,
+    )
     with reserve(host, port) as socket:  # before minutes of compiling, not after
-        served = [
-            _encoder(load_encoder(path, memory=memory, threads=threads, context=context), name)
-            if is_encoder(path)
-            else _decoder(load(path, memory=memory, threads=threads, context=context, cache=cache, queue=queue), name)
-            for name, path in given
-        ]
-        language = Models(served)
-        interfaces = [partial(openai_interface, language), partial(page_interface, None, language)]
-        server = Server([language], interfaces, limits=limits, keys=keys, origins=cors or ())
+        backends: list[Backend] = []
+        interfaces: list[MakeInterface] = []
+        repository, language = None, None
+        if of_tensors:
+            usual = Settings(queue=queue, threads=threads or 0)
+            repository = ModelRepository(of_tensors, usual, _say)
+            repository.load_all()
+            backends.append(repository)
+            interfaces.append(OpenInference(repository).interface)
+        if of_language:
+            language, openai = _language(of_language, memory, threads, context, cache, queue)
+            backends.append(language)
+            interfaces.append(openai)
+        interfaces.append(partial(page_interface, repository, language))
+        server = Server(backends, interfaces, limits=limits, keys=keys, origins=cors or ())
         _log()
         address, taken = socket.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         secret = f"{'with' if keys else 'without'} keys"
-        print(f"opweld: http://{shown}:{taken}/, {secret}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        _say(f"http://{shown}:{taken}/, {secret}; Ctrl-C ends it")
         server.run(sockets=[socket])
+
+
+def _is_language(path: Path) -> bool:
+    """Whether it is a language model: a .gguf file, a folder with config.json, or with one .gguf file."""
+    if not path.is_dir():
+        return path.suffix == ".gguf"
+    return (path / "config.json").is_file() or any(path.glob("*.gguf"))
+
+
+def _language(
+    given: Sequence[tuple[str | None, Path]],
+    memory: str | None,
+    threads: int | None,
+    context: int | None,
+    cache: str,
+    queue: int,
+) -> tuple[Models, MakeInterface]:
+    """Language models, and the protocol that they are behind."""
+    check_installed("tokenizers", "jinja2", extra="llm,serve")
+    from opweld.llm.files import is_encoder
+    from opweld.serve.models import Models
+    from opweld.serve.openai.interface import openai_interface
+
+    models = Models(
+        _encoder(load_encoder(path, memory=memory, threads=threads, context=context), name)
+        if is_encoder(path)
+        else _decoder(load(path, memory=memory, threads=threads, context=context, cache=cache, queue=queue), name)
+        for name, path in given
+    )
+    return models, partial(openai_interface, models)
 
 
 def _decoder(model: LanguageModel, name: str | None) -> Served:
@@ -149,11 +200,11 @@ def _encoder(model: Encoder, name: str | None) -> Served:
 
 
 def _tell(name: str, weights: int, more: str, context: int) -> None:
-    print(
-        f"opweld: {name}: weights {show.byte_count(weights)}, {more}, context {context} tokens",
-        file=sys.stderr,
-        flush=True,
-    )
+    _say(f"{name}: weights {show.byte_count(weights)}, {more}, context {context} tokens")
+
+
+def _say(line: str) -> None:
+    print(f"opweld: {line}", file=sys.stderr, flush=True)
 
 
 def _log() -> None:

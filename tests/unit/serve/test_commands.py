@@ -239,7 +239,7 @@ def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (("serve", "m", "--max-body", "much"), "--max-body is 'much', expected a number of bytes"),
         (("serve", "m", "--api-key-file", "nowhere"), "nowhere: cannot read keys"),
         (("serve", "m", "--host", "256.0.0.1"), "cannot listen on 256.0.0.1:8000"),
-        (("serve", "m", "--port", "0", "m"), "two models are named 'm'"),
+        (("serve", "m.gguf", "--port", "0", "m.gguf"), "two models are named 'm'"),
         (("generate", "m", "x", "--json", "nowhere/x.json"), "no such folder"),
     ],
 )
@@ -251,7 +251,8 @@ def test_wrong_commands(arguments: tuple[str, ...], message: str, opweld: Callab
 @pytest.mark.parametrize(
     ("arguments", "package", "extras"),
     [
-        (("serve", "m"), "fastapi", "llm,serve"),
+        (("serve", "m"), "fastapi", "serve"),
+        (("serve", "m.gguf", "--port", "0"), "tokenizers", "llm,serve"),
         (("generate", "m", "x"), "tokenizers", "llm"),
         (("chat", "m"), "jinja2", "llm"),
     ],

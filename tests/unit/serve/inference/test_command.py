@@ -1,0 +1,74 @@
+"""`opweld serve` of models of tensors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.patience import PATIENCE_S
+from tests.unit.serve.fakes import eventually
+from tests.unit.serve.inference.small import plus, saved
+
+ROOT = Path(__file__).parents[4]
+
+_WITHOUT = """
+import sys
+for name in ("tokenizers", "jinja2", "llguidance", "onnx", "onnx_ir"):
+    sys.modules[name] = None
+from opweld.cli import main
+main.main()
+"""
+"""The command line where nothing is installed that language models or compiling need."""
+
+
+@contextmanager
+def started(*arguments: str) -> Generator[tuple[subprocess.Popen[str], str, str]]:
+    """A server, what it said until it listened, and its address."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _WITHOUT, "serve", *arguments, "--port", "0"]
+    with subprocess.Popen(command, env=environment, cwd=ROOT, text=True, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            said = ""
+            while "Ctrl-C" not in said:
+                line = process.stderr.readline()
+                assert line, said
+                said += line
+            yield process, said, said.rpartition("opweld: ")[2].partition("/, ")[0]
+        finally:
+            process.kill()
+
+
+def is_ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/health/ready", timeout=PATIENCE_S) as answer:
+            return answer.status == 200
+    except urllib.error.URLError:
+        return False
+
+
+def posted(url: str, body: Any) -> Any:
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=PATIENCE_S) as answer:
+        return json.load(answer)
+
+
+def test_a_folder_of_models(tmp_path: Path) -> None:
+    saved(plus(1), tmp_path / "plus/1/model.opweld")
+    (tmp_path / "broken").mkdir()
+    with started(str(tmp_path)) as (process, said, address):
+        assert "opweld: plus: version 1 loaded" in said and "broken holds neither an artifact, an .onnx file" in said
+        eventually(lambda: is_ready(address))
+        body = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
+        answer = posted(f"{address}/v2/models/plus/infer", body)
+        assert answer["outputs"][0]["data"] == [2, 3, 4]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
