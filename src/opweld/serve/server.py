@@ -58,8 +58,8 @@ class Server(uvicorn.Server):
         )
         config = uvicorn.Config(
             app,
-            loop="asyncio",
-            http="h11",
+            loop="uvloop",
+            http="httptools",
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -76,6 +76,8 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         drain = asyncio.create_task(self._drain())
         try:
+            for one in sockets or ():
+                one.listen(self.config.backlog)  # uvloop does not say where this fails
             await super().serve(sockets)
         except OSError as error:
             raise OptionError(f"cannot listen: {error.strerror or error}") from error

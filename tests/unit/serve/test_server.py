@@ -46,7 +46,7 @@ def test_metrics() -> None:
         ask(running, post("/v1/embeddings", {"model": "embedder", "input": "abc"}))
         ask(running, post("/v1/chat/completions", {}))
         ask(running, head("/v1/nothing", 0, "GET"))
-        ask(running, head("/v1/nothing", 0, "INVENTED"))
+        ask(running, head("/v1/nothing", 0, "PURGE"))
         waiting.sendall(talk(STALL))
         eventually(lambda: running.engine.statistics.running == 1)
         running.engine.statistics.blocks_in_use = 25
