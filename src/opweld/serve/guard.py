@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,14 +15,17 @@ from opweld.errors import OpweldError, in_line
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
-from opweld.serve.refusal import Refusal, internal, out_of_time, refusal_of, stopping, too_large
-from opweld.serve.visits import Visit, Visits
+from opweld.serve.refusal import Refusal, internal, refusal_of, stopping, too_large
+from opweld.serve.visits import Cut, Visit, Visits
 
 log = logging.getLogger("opweld.serve")
 access = logging.getLogger("opweld.serve.access")
 
 _PATIENCE_S = 5.0
 """How long a client whose answer is cut short has to take its end."""
+
+_UNWATCHED_S = 0.02
+"""After which a client is watched, whether it goes away: most answers are there by then."""
 
 
 class Guard:
@@ -54,7 +58,6 @@ class Guard:
             client=client[0] if client else "-",
             method=scope["method"],
             path=in_line(scope["path"]),
-            ended=asyncio.get_running_loop().create_future(),
         )
         scope.setdefault("state", {})["visit"] = visit
         with self._visits.counted(visit):
@@ -76,33 +79,24 @@ class Guard:
                 visit.complete = True
             await send(message)
 
-        work = asyncio.create_task(self._work(interface, visit, scope, receive, sending))
         try:
-            await asyncio.wait({work, visit.ended}, timeout=self._limits.seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not work.done():
-                visit.end(out_of_time(self._limits.seconds))
-                work.cancel()
-                await asyncio.wait({work})
-        if not work.cancelled():
-            work.result()
-        elif (refusal := visit.ended.result()) is not None:
-            try:
-                async with asyncio.timeout(_PATIENCE_S):
-                    await self._cut_short(interface, visit, refusal, scope, receive, sending)
-            except TimeoutError:
-                log.info("%s: the client does not take the end of its answer", visit.id)
+            with visit.endable(self._limits.seconds):
+                await self._work(interface, visit, scope, receive, sending)
+        except Cut:
+            if (refusal := visit.why) is not None:
+                try:
+                    async with asyncio.timeout(_PATIENCE_S):
+                        await self._cut_short(interface, visit, refusal, scope, receive, sending)
+                except TimeoutError:
+                    log.info("%s: the client does not take the end of its answer", visit.id)
 
     async def _work(self, interface: Interface, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or what is wrong with it."""
         try:
             self._admit(scope)
             body = await self._body(visit, scope, receive)
-            watch = asyncio.create_task(_watch(receive, visit))
-            try:
+            with _watched(receive, visit):
                 await (interface.app or self._app)(scope, _again(body, visit), send)
-            finally:
-                watch.cancel()
         except Exception as error:
             refusal = refusal_of(error) if isinstance(error, OpweldError) else None
             if refusal is not None:
@@ -146,7 +140,7 @@ class Guard:
             message = await receive()
             if message["type"] == "http.disconnect":
                 visit.end(None)
-                raise asyncio.CancelledError
+                await asyncio.sleep(0)  # where it is cancelled
             piece, more = message.get("body", b""), message.get("more_body", False)
             size += len(piece)
             if size <= limit:
@@ -168,12 +162,25 @@ class Guard:
         )
 
 
-async def _watch(receive: Receive, visit: Visit) -> None:
-    """Ends a visit when its client goes away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    if not visit.complete:
-        visit.end(None)
+@contextmanager
+def _watched(receive: Receive, visit: Visit) -> Generator[None]:
+    """Ends a visit when its client goes away while the block runs."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if not visit.complete:
+            visit.end(None)
+
+    watches: list[asyncio.Task[None]] = []
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(_UNWATCHED_S, lambda: watches.append(loop.create_task(watch())))
+    try:
+        yield
+    finally:
+        timer.cancel()
+        for one in watches:
+            one.cancel()
 
 
 def _again(body: bytes, visit: Visit) -> Receive:
@@ -183,7 +190,7 @@ def _again(body: bytes, visit: Visit) -> Receive:
     async def receive() -> Message:
         if left:
             return {"type": "http.request", "body": left.pop(), "more_body": False}
-        await asyncio.wait({visit.ended})
+        await visit.wait()
         return {"type": "http.disconnect"}
 
     return receive

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from opweld.serve.refusal import Refusal, stopping
+from opweld.serve.refusal import Refusal, out_of_time, stopping
+
+
+class Cut(Exception):  # noqa: N818 - `Visit.endable` raises it, and who entered it takes it
+    """A visit was ended from outside before its answer was complete."""
 
 
 @dataclass(eq=False)
@@ -19,7 +23,6 @@ class Visit:
     Attributes:
         client, method, path: as the log shows them.
         begun: in seconds of `time.monotonic`.
-        ended: is set where something ends it from outside; None where the client went away.
         model, prompt_tokens, completion_tokens: set by who answers it, for the log.
         status: of the answer; 0 until it begins. streams: whether it is one of events. complete: whether all of it is
             on its way.
@@ -28,7 +31,6 @@ class Visit:
     client: str
     method: str
     path: str
-    ended: asyncio.Future[Refusal | None]
     id: str = field(default_factory=lambda: f"req_{secrets.token_hex(16)}")
     begun: float = field(default_factory=time.monotonic)
     model: str = ""
@@ -37,19 +39,58 @@ class Visit:
     status: int = 0
     streams: bool = False
     complete: bool = False
+    _ended: bool = False
+    _why: Refusal | None = None
+    _told: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+
+    @property
+    def why(self) -> Refusal | None:
+        """What ended it from outside; None where the client went away, or nothing did."""
+        return self._why
 
     @property
     def outcome(self) -> int:
         """The status of the answer, or what cut it short: that of the refusal, or 499 where the client went away."""
-        if self.complete or not self.ended.done():
+        if self.complete or not self._ended:
             return self.status
-        refusal = self.ended.result()
-        return 499 if refusal is None else refusal.status
+        return 499 if self._why is None else self._why.status
 
-    def end(self, refusal: Refusal | None) -> None:
-        """Ends it; the first reason counts."""
-        if not self.ended.done():
-            self.ended.set_result(refusal)
+    def end(self, why: Refusal | None) -> None:
+        """Ends it, where it is not complete; the first reason counts."""
+        if self._ended:
+            return
+        self._ended, self._why = True, why
+        for tell in self._told:
+            tell()
+
+    async def wait(self) -> None:
+        """Until it is ended from outside."""
+        if not self._ended:
+            ended = asyncio.get_running_loop().create_future()
+            self._told.append(lambda: ended.done() or ended.set_result(None))
+            await ended
+
+    @contextmanager
+    def endable(self, seconds: float) -> Generator[None]:
+        """The block is cancelled, and Cut raised in its place, where the visit is ended, or takes longer than that.
+
+        It is the task itself that is cancelled: one more for each request would cost more than a small model's run."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        before = task.cancelling()
+        self._told.append(task.cancel)
+        timer = loop.call_later(seconds, lambda: self.end(out_of_time(seconds)))
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._ended and task.uncancel() <= before:
+                raise Cut from None
+            self._told.clear()
+            self.end(None)
+            raise
+        finally:
+            timer.cancel()
+            self._told.clear()
 
 
 class Visits:
