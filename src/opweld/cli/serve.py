@@ -27,9 +27,11 @@ from opweld.options import byte_count
 if TYPE_CHECKING:
     from opweld.cli.language import LanguageModel
     from opweld.llm.encoder import Encoder
+    from opweld.serve.inference.model import Repository
     from opweld.serve.interface import Backend
     from opweld.serve.models import Models, Served
-    from opweld.serve.server import MakeInterface
+    from opweld.serve.server import Around, MakeInterface
+    from opweld.serve.tracing.request import Tracing
 
 
 def serve(
@@ -78,6 +80,19 @@ def serve(
         typer.Option("--cors", metavar="ORIGIN", help="Web pages from there may call it; repeat for more.",
                      show_default=False),
     ] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option("--trace", metavar="WHERE", help="Spans of OpenTelemetry go there: http://COLLECTOR:4318, a file, "
+                     "or console.", show_default=False),
+    ] = None,
+    trace_requests: Annotated[
+        float, typer.Option("--trace-requests", metavar="PART", min=0, max=1, help="Of requests whose caller does not "
+                            "say whether they are traced.")
+    ] = 1.0,
+    trace_kernels: Annotated[
+        float, typer.Option("--trace-kernels", metavar="PART", min=0, max=1, help="Of the runs of traced requests, "
+                            "whose kernels are spans too.")
+    ] = 0.01,
 ) -> None:  # fmt: skip
     """Serve models over HTTP: models of tensors over the Open Inference Protocol, language models over OpenAI's API.
 
@@ -126,6 +141,7 @@ def serve(
         seconds=timeout,
         drain=drain,
     )
+    tracing = _tracing(trace, trace_requests, trace_kernels) if trace else None
     with reserve(host, port) as socket:  # before minutes of compiling, not after
         backends: list[Backend] = []
         interfaces: list[MakeInterface] = []
@@ -135,19 +151,24 @@ def serve(
             repository = ModelRepository(of_tensors, usual, _say)
             repository.load_all()
             backends.append(repository)
-            interfaces.append(OpenInference(repository).interface)
+            interfaces.append(OpenInference(_observed(repository, tracing)).interface)
         if of_language:
             language, openai = _language(of_language, memory, threads, context, cache, queue)
             backends.append(language)
             interfaces.append(openai)
         interfaces.append(partial(page_interface, repository, language))
-        server = Server(backends, interfaces, limits=limits, keys=keys, origins=cors or ())
+        around = None if tracing is None else _around(tracing)
+        server = Server(backends, interfaces, limits=limits, keys=keys, origins=cors or (), around=around)
         _log()
         address, taken = socket.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         secret = f"{'with' if keys else 'without'} keys"
         _say(f"http://{shown}:{taken}/, {secret}; Ctrl-C ends it")
-        server.run(sockets=[socket])
+        try:
+            server.run(sockets=[socket])
+        finally:
+            if tracing is not None:
+                tracing.close()
 
 
 def _is_language(path: Path) -> bool:
@@ -178,6 +199,30 @@ def _language(
         for name, path in given
     )
     return models, partial(openai_interface, models)
+
+
+def _tracing(where: str, requests: float, kernels: float) -> Tracing:
+    """What traces requests."""
+    check_installed("opentelemetry", extra="trace")
+    check_installed("opentelemetry.sdk", extra="trace")
+    from opweld.serve.tracing.export import tracing_to
+
+    return tracing_to(where, requests=requests, kernels=kernels)
+
+
+def _observed(repository: Repository, tracing: Tracing | None) -> Repository:
+    """The repository for protocols: one that notes what becomes of calls, where requests are traced."""
+    if tracing is None:
+        return repository
+    from opweld.serve.tracing.models import TracedRepository
+
+    return TracedRepository(repository)
+
+
+def _around(tracing: Tracing) -> Around:
+    from opweld.serve.tracing.http import TracedRequests
+
+    return partial(TracedRequests, tracing)
 
 
 def _decoder(model: LanguageModel, name: str | None) -> Served:

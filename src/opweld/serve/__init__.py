@@ -7,6 +7,7 @@
     openai/          OpenAI's
     open_inference/  the Open Inference Protocol: models of tensors, of inference/
     page/            the page at /, which shows the models and lets people try them
+    tracing/         requests as spans of OpenTelemetry
 
 It stands beside `opweld.llm`, not in it: models that are no language models are served by the same server.
 Needs fastapi, uvicorn and prometheus-client: pip install 'opweld[serve]'.

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import TypeAlias
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from opweld.errors import OptionError
 from opweld.serve.application import application
@@ -19,6 +20,8 @@ from opweld.serve.metrics import Metrics
 from opweld.serve.visits import Visits
 
 MakeInterface: TypeAlias = Callable[[Limits, Metrics], Interface]
+Around: TypeAlias = Callable[[ASGIApp, Callable[[str], bool]], ASGIApp]
+"""Middleware of an application, and whether a path is one of an interface."""
 
 _USUAL, _NONE = Limits(), Keys()
 
@@ -38,17 +41,20 @@ class Server(uvicorn.Server):
         limits: Limits = _USUAL,
         keys: Keys = _NONE,
         origins: Sequence[str] = (),
+        around: Around | None = None,
     ) -> None:
         """
         Args:
             backends: the models behind the interfaces, which end with the server.
             interfaces: the first answers for paths that belong to none.
             origins: of web pages that may call it.
+            around: is around everything else, as what traces requests.
         """
         self._backends, self._limits, self._visits = backends, limits, Visits()
         metrics = Metrics()
+        made = [make(limits, metrics) for make in interfaces]
         app = application(
-            [make(limits, metrics) for make in interfaces],
+            made,
             Health(backends, self._visits),
             limits=limits,
             keys=keys,
@@ -56,6 +62,8 @@ class Server(uvicorn.Server):
             visits=self._visits,
             metrics=metrics,
         )
+        if around is not None:
+            app = around(app, lambda path: any(one.covers(path) for one in made))
         config = uvicorn.Config(
             app,
             loop="uvloop",

@@ -22,7 +22,7 @@ from opweld.llm.requests import Chosen, Delta, Request
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.models import Models, Served
 from opweld.serve.openai.interface import openai_interface
-from opweld.serve.server import MakeInterface, Server, reserve
+from opweld.serve.server import Around, MakeInterface, Server, reserve
 from tests.patience import PATIENCE_S
 
 CONTEXT = 4096
@@ -175,11 +175,12 @@ def server_of(
     keys: Sequence[str] = (),
     origins: Sequence[str] = (),
     interfaces: Sequence[MakeInterface] = (),
+    around: Around | None = None,
 ) -> Server:
     """A server of language models."""
     models = Models(served)
     openai = partial(openai_interface, models)
-    return Server([models], [openai, *interfaces], limits=limits, keys=Keys(keys), origins=origins)
+    return Server([models], [openai, *interfaces], limits=limits, keys=Keys(keys), origins=origins, around=around)
 
 
 @contextmanager
@@ -189,6 +190,7 @@ def serving(
     origins: Sequence[str] = (),
     most: int = 1000,
     interfaces: Sequence[MakeInterface] = (),
+    around: Around | None = None,
 ) -> Generator[Running]:
     """A server at a free port, until the block ends; OpenAI's interface is before the others."""
     engine = FakeEngine(most)
@@ -197,7 +199,7 @@ def serving(
         Served("embedder", FakeTokenizer(), 512, embedder=FakeEmbedder()),
         Served("ranker", FakeTokenizer(), 64, reranker=FakeReranker()),
     ]
-    server = server_of(models, limits or Limits(drain=0.0), keys=keys, origins=origins, interfaces=interfaces)
+    server = server_of(models, limits or Limits(drain=0.0), keys, origins, interfaces, around)
     with listening(server) as (host, port, thread):
         yield Running(server, engine, host, port, thread)
 
