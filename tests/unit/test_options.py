@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 
 import opweld
 from opweld.cli import arguments
-from opweld.cli.main import app
+from opweld.cli.main import application
 from opweld.errors import OptionError
 from opweld.option import documented, entries, option, sizes
 from opweld.options import CompileOptions, Environment, Options, available_cores
+
+OPWELD = application()
 
 
 def test_defaults_are_native_everything_on_all_cores() -> None:
@@ -133,7 +135,7 @@ def test_every_function_that_compiles_takes_and_tells_every_option(function: Any
     assert all(f"{entry.name}: {entry.option.documentation}" in told for entry in entries(Options))
 
 
-COMMANDS = cast("dict[str, click.Command]", vars(typer.main.get_command(app))["commands"])
+COMMANDS = cast("dict[str, click.Command]", vars(typer.main.get_command(OPWELD))["commands"])
 COMPILING = ("compile", "explain", "lock", "run", "verify", "profile", "bench", "bisect", "analyze", "report")
 OWN = {"bench": {"--level"}, "bisect": {"--tune", "--schedules"}}
 """Flags that a command gives itself, or that would have no effect."""

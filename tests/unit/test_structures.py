@@ -13,9 +13,11 @@ from onnx.reference import ReferenceEvaluator
 from typer.testing import CliRunner
 
 import opweld
-from opweld.cli.main import app
+from opweld.cli.main import application
 from opweld.errors import InputError, ModelError, OptionError, UnspecifiedError, UnsupportedError
 from tests.unit.ops.one_node import normal
+
+OPWELD = application()
 
 HEAD = '<ir_version: 10, opset_import: ["": 23]>'
 
@@ -263,10 +265,10 @@ def test_the_command_line(tmp_path: Any) -> None:
     path.write_bytes(model_of(SUMS).SerializeToString())
     runner = CliRunner()
     for command in (["run", "--output", str(tmp_path)], ["verify"], ["compile", "-o", str(tmp_path / "a.opweld")]):
-        result = runner.invoke(app, [command[0], str(path), *command[1:], "--length", "xs=2"])
+        result = runner.invoke(OPWELD, [command[0], str(path), *command[1:], "--length", "xs=2"])
         assert result.exit_code == 0, result.output
     assert sorted(file.name for file in tmp_path.glob("*.npy")) == ["0-ys_0_.npy", "1-ys_1_.npy", "2-all.npy"]
-    assert isinstance(runner.invoke(app, ["run", str(path), "--length", "xs=two"]).exception, OptionError)
+    assert isinstance(runner.invoke(OPWELD, ["run", str(path), "--length", "xs=two"]).exception, OptionError)
 
 
 def test_bodies_that_do_not_fit_are_refused() -> None:

@@ -3,65 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import opweld
-from opweld.cli.analyze import analyze
-from opweld.cli.bench import bench
-from opweld.cli.bisect import bisect
-from opweld.cli.cache import app as cache
-from opweld.cli.chat import chat
-from opweld.cli.compile import compile_command
-from opweld.cli.explain import explain
-from opweld.cli.generate import generate
-from opweld.cli.kernels import app as kernels
-from opweld.cli.lock import lock
-from opweld.cli.machine import machine
-from opweld.cli.operators import operators
-from opweld.cli.optimize import optimize
-from opweld.cli.profile import profile
-from opweld.cli.quantize import quantize
 from opweld.cli.quiet import with_quiet
-from opweld.cli.report import report
-from opweld.cli.run import run
-from opweld.cli.serve import serve
 from opweld.cli.show import printing
-from opweld.cli.verify import verify
 from opweld.errors import OptionError, OpweldError, RunError
-from opweld.experiments.opened import MADE_UP
-from opweld.ledger import printable
 from opweld.options import Environment
-from opweld.verification.inputs import made_up_hint
 
-app = typer.Typer(
-    name="opweld",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+COMMANDS = (
+    *("compile", "run", "bench", "profile", "verify", "bisect", "explain", "analyze", "report", "lock", "optimize"),
+    *("quantize", "generate", "chat", "serve", "machine", "operators", "kernels", "cache"),
 )
-app.command("compile")(with_quiet(compile_command))
-app.command("run")(with_quiet(run))
-app.command("bench")(with_quiet(bench))
-app.command("profile")(with_quiet(profile))
-app.command("verify")(with_quiet(verify))
-app.command("bisect")(with_quiet(bisect))
-app.command("explain")(with_quiet(explain))
-app.command("analyze")(with_quiet(analyze))
-app.command("report")(with_quiet(report))
-app.command("lock")(with_quiet(lock))
-app.command("optimize")(with_quiet(optimize))
-app.command("quantize")(with_quiet(quantize))
-app.command("generate")(with_quiet(generate))
-app.command("chat")(with_quiet(chat))
-app.command("serve")(with_quiet(serve))
-app.command("machine")(with_quiet(machine))
-app.command("operators")(operators)
-app.add_typer(kernels, name="kernels")
-app.add_typer(cache, name="cache")
+"""In the order of the help. Each is a module of this package with a function, or an app of several, of its name."""
+
+_FUNCTIONS = {"compile": "compile_command", "kernels": "app", "cache": "app"}
+_SHORT = ("operators",)
+"""Those that take no time, and so have no --quiet."""
 
 
 def _version(wanted: bool) -> None:
@@ -70,8 +32,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def opweld_command(
+def _opweld(
     _: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
@@ -111,20 +72,52 @@ def opweld_command(
     """
 
 
+def application(commands: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command with these commands of it. Their modules are imported now, and some bring in the whole compiler."""
+    app = typer.Typer(
+        name="opweld",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+    app.callback()(_opweld)
+    for name in commands:
+        command = getattr(import_module(f"opweld.cli.{name}"), _FUNCTIONS.get(name, name))
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command if name in _SHORT else with_quiet(command))
+    return app
+
+
 def main() -> None:
     """Runs the command line; every error that opweld raises on purpose becomes one plain message."""
     debug = False
     try:
         debug = Environment.read().debug
         with printing():
-            app(prog_name="opweld")
+            # The rest of them is imported for the help alone, and for a name that is none.
+            named = [name for name in sys.argv[1:2] if name in COMMANDS]
+            application(named or COMMANDS)(prog_name="opweld")
     except OpweldError as error:
         if debug:
             raise
         print(f"opweld: {error}", file=sys.stderr)
-        if isinstance(error, RunError) and (names := [printable(name) for name in MADE_UP.get()]):
-            print(f"opweld: {made_up_hint(names)}, --input {names[0]}=FILE.npy", file=sys.stderr)
+        if isinstance(error, RunError):
+            _hint_at_made_up()
         sys.exit(2 if isinstance(error, OptionError) else 1)
+
+
+def _hint_at_made_up() -> None:
+    """Says which inputs of a run that failed were made up."""
+    from opweld.experiments.opened import MADE_UP
+    from opweld.ledger import printable
+    from opweld.verification.inputs import made_up_hint
+
+    if names := [printable(name) for name in MADE_UP.get()]:
+        print(f"opweld: {made_up_hint(names)}, --input {names[0]}=FILE.npy", file=sys.stderr)
 
 
 if __name__ == "__main__":

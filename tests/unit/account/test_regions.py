@@ -17,7 +17,7 @@ from opweld.account.outcomes import MEANINGS
 from opweld.account.regions import KERNELS, OUTCOME, Form
 from opweld.accounts import account_of
 from opweld.cached import compile_model
-from opweld.cli.main import app
+from opweld.cli.main import application
 from opweld.errors import OptionError, UnsupportedError
 from opweld.options import Options
 from opweld.pipeline import dry_run
@@ -25,6 +25,8 @@ from opweld.record import KernelEntry, Record
 from opweld.target import Target
 from opweld.tensor.intern import compilation
 from tests.unit.rewrite.rewritten import computed, model_of, normal
+
+OPWELD = application()
 
 TEXT = """g (float[n, 24] x) => (float[n, 2, 4] y, float[n, 1] z) {
     a = MatMul(x, w) b = Add(a, k) c = Relu(b)
@@ -143,7 +145,7 @@ def test_a_file_with_its_regions_is_written(tmp_path: Path) -> None:
     source, out, told = (tmp_path / name for name in ("model.onnx", "seen.onnx", "told.json"))
     onnx.save(model_of(TEXT, WEIGHTS), source)
     arguments = ["optimize", str(source), "-o", str(out), "--keep-regions", "--functions", "--json", str(told)]
-    answer = CliRunner().invoke(app, arguments)
+    answer = CliRunner().invoke(OPWELD, arguments)
     assert answer.exit_code == 0, answer.output
     assert "regions: nodes of 2 kernels, 1 of several nodes; functions: 1" in answer.output
     made = onnx.load(out)
@@ -161,7 +163,7 @@ def test_without_a_compilation_nothing_is_written(tmp_path: Path) -> None:
         (["--functions"], OptionError, "give --keep-regions too"),
     ):
         with pytest.raises(error, match=words):
-            CliRunner().invoke(app, ["optimize", str(source), "-o", str(out), *arguments], catch_exceptions=False)
+            CliRunner().invoke(OPWELD, ["optimize", str(source), "-o", str(out), *arguments], catch_exceptions=False)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
     with pytest.raises(OptionError, match="expected True, False"):
         opweld.optimize(source, keep_regions="pictures")  # pyright: ignore[reportArgumentType]

@@ -24,10 +24,11 @@ MARK = "=====opweld"
 
 _DRIVER = f"""
 import json, sys
-from opweld.cli.main import app
+from opweld.cli.main import application
+opweld = application()
 for arguments in json.loads(sys.argv[1]):
     try:
-        app(arguments, prog_name="opweld", standalone_mode=False)
+        opweld(arguments, prog_name="opweld", standalone_mode=False)
     except SystemExit:
         pass
     print({MARK!r}, flush=True)

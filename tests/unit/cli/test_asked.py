@@ -12,9 +12,11 @@ from onnx import parser
 from typer.testing import CliRunner
 
 from opweld import accounts, cached
-from opweld.cli.main import app
+from opweld.cli.main import application
 from opweld.errors import InputError, ModelError, OptionError, OpweldError
 from opweld.verification import reference
+
+OPWELD = application()
 
 RUN_HERE = ("run", "verify", "bench", "profile", "bisect", "report")
 
@@ -47,7 +49,7 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 def refuse(folder: Path, command: str, *texts: str, model: str = "m.onnx") -> OpweldError:
     output = ("-o", str(folder / "out.html")) if command == "report" else ()
     given = [text.replace("FOLDER", str(folder)) for text in texts]
-    answer = CliRunner().invoke(app, [command, str(folder / model), *output, *given])
+    answer = CliRunner().invoke(OPWELD, [command, str(folder / model), *output, *given])
     assert isinstance(answer.exception, OpweldError), (answer.exception, answer.output)
     return answer.exception
 
@@ -87,7 +89,7 @@ def test_what_may_get_its_name_while_the_model_is_read_is_no_mistake(folder: Pat
         "a_0=3",
         *(("--vs", "none") * (command == "bench")),
     ]
-    assert not isinstance(CliRunner().invoke(app, asked).exception, OptionError)
+    assert not isinstance(CliRunner().invoke(OPWELD, asked).exception, OptionError)
 
 
 def test_all_models_of_a_contest(folder: Path) -> None:
@@ -118,6 +120,6 @@ def test_files_that_cannot_be_written(folder: Path, command: str, flag: str) -> 
 def test_names_of_everything_else(folder: Path, texts: str) -> None:
     command, *given = texts.split()
     if "--target" in given and command == "run":
-        assert CliRunner().invoke(app, [command, str(folder / "m.onnx"), *given]).exit_code == 2  # no such flag
+        assert CliRunner().invoke(OPWELD, [command, str(folder / "m.onnx"), *given]).exit_code == 2  # no such flag
         return
     assert isinstance(refuse(folder, command, *given), OptionError)

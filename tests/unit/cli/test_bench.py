@@ -12,12 +12,14 @@ from typer.testing import CliRunner
 
 from opweld.analysis.disturbance import Disturbance
 from opweld.cli.bench import print_rows
-from opweld.cli.main import app
+from opweld.cli.main import application
 from opweld.errors import OptionError
 from opweld.experiments import contest as contests
 from opweld.experiments.contest import Row, contest
 from opweld.experiments.measure import Timing
 from opweld.options import Options
+
+OPWELD = application()
 
 QUIET = Disturbance(steal=0.0, others=0.0, switches=0.0, spread=1.0)
 ROW = Row(
@@ -46,7 +48,7 @@ def test_who_is_not_installed_is_told_before_anything_is_compiled(way: str, monk
     monkeypatch.setattr(contests, "open_model", refuse)
     with pytest.raises(OptionError, match=r"onnxruntime is not installed: pip install 'opweld\[onnxruntime\]'"):
         if way == "command":
-            CliRunner().invoke(app, ["bench", "m.onnx", "--rounds", "1"], catch_exceptions=False)
+            CliRunner().invoke(OPWELD, ["bench", "m.onnx", "--rounds", "1"], catch_exceptions=False)
         else:
             contest(Path("m.onnx"), "m", {"all": Options()}, ["onnxruntime"], lambda _: {}, 1)
 

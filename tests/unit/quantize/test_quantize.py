@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from typer.testing import CliRunner
 
 import opweld
-from opweld.cli.main import app
+from opweld.cli.main import application
 from opweld.errors import InputError, OptionError, UnsupportedError
 from opweld.frontend import isolated
 from opweld.frontend.opset import at_opset
@@ -31,6 +31,8 @@ from opweld.quantize.scales import affine_of
 from opweld.quantize.versions import Setting, Version
 from opweld.quantize.writing import packed_int4
 from opweld.tensor.integer_weights import quantize_blocks, quantize_weights
+
+OPWELD = application()
 
 Array = NDArray[Any]
 
@@ -407,7 +409,8 @@ def test_the_command(tmp_path: Path) -> None:
         np.savez(tmp_path / "data" / f"{i}.npz", x=sample["x"])
     out = tmp_path / "q.onnx"
     answer = CliRunner().invoke(
-        app, ["quantize", str(tmp_path / "m.onnx"), "--data", str(tmp_path / "data"), "-o", str(out), "--quiet"]
+        OPWELD,
+        ["quantize", str(tmp_path / "m.onnx"), "--data", str(tmp_path / "data"), "-o", str(out), "--quiet"],
     )
     assert answer.exit_code == 0, answer.output
     assert "MiB" in answer.output and "high" in answer.output

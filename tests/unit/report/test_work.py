@@ -10,11 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from opweld import pipeline
-from opweld.cli.main import app
+from opweld.cli.main import application
 from opweld.experiments import traced
 from opweld.verification import reference
 from tests.report.documents import document, document_of
 from tests.unit.frontend.models import model_of, node
+
+OPWELD = application()
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -26,7 +28,7 @@ def test_a_report_compiles_once_and_computes_once_in_float64(
     model, page = tmp_path / "m.onnx", tmp_path / "m.html"
     model.write_bytes(model_of(nodes, {"x": [4, 8]}, ["y"], {"w": weight}).SerializeToString())
     if cached:
-        assert CliRunner().invoke(app, ["compile", str(model), "-o", str(tmp_path / "m.opweld")]).exit_code == 0
+        assert CliRunner().invoke(OPWELD, ["compile", str(model), "-o", str(tmp_path / "m.opweld")]).exit_code == 0
     calls = list[str]()
 
     def counted(name: str, function: Any) -> Any:
@@ -40,7 +42,7 @@ def test_a_report_compiles_once_and_computes_once_in_float64(
         monkeypatch.setattr(module, "build_artifact", counted("compile", pipeline.build_artifact))
     monkeypatch.setattr("opweld.cli.report._measured", lambda: None)  # of no interest here
     monkeypatch.setattr(reference, "evaluator", counted("float64", reference.evaluator))
-    answer = CliRunner().invoke(app, ["report", str(model), "-o", str(page)])
+    answer = CliRunner().invoke(OPWELD, ["report", str(model), "-o", str(page)])
     assert answer.exit_code == 0
     assert answer.output.count("fed: ") == 1
     assert sorted(calls) == ["compile", "float64"]
