@@ -2,31 +2,74 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
-from opweld.errors import ClosedError, InputError, LateError, QueueFull
+from opweld.errors import ClosedError, InputError, LateError, OpweldError, QueueFull, RunError
 from opweld.interface import shape_text
+from opweld.serve.inference.batcher import Batch, Batcher, Waiting
+from opweld.serve.inference.dispatcher import Dispatcher
+from opweld.serve.inference.examined import Examined
 from opweld.serve.inference.model import Array, Call, KernelTime, Run, Statistics, TensorSpec
 from opweld.serve.inference.settings import Settings
+from opweld.serve.inference.tally import Tally
 from opweld.serve.inference.tensors import Tensors
-from opweld.serve.inference.workers import Workers
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A call that is being answered. came: in nanoseconds, as `time.monotonic_ns` counts."""
+
+    feeds: Mapping[str, Array]
+    call: Call
+    answer: asyncio.Future[list[Array]]
+    came: int
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a run gave each of its calls, outputs or an error. whole: whether one run answered all."""
+
+    results: Sequence[list[Array] | OpweldError]
+    begun: int
+    ended: int
+    kernels: Sequence[KernelTime]
+    whole: bool
 
 
 class LoadedModel:
-    """See `TensorModel`."""
+    """See `TensorModel`.
 
-    def __init__(self, name: str, version: str, tensors: Tensors, settings: Settings, workers: Workers) -> None:
-        self.name, self.version = name, version
-        self._tensors, self._settings, self._workers = tensors, settings, workers
+    Attributes:
+        batcher: decides which calls share a run. tally: what it did.
+    """
+
+    def __init__(
+        self, name: str, version: str, tensors: Tensors, settings: Settings, found: Examined, dispatcher: Dispatcher
+    ) -> None:
+        """found: what `examined` found out about it."""
+        self.name, self.version, self.artifact = name, version, tensors.artifact
         self.inputs: Sequence[TensorSpec] = tensors.inputs
         self.outputs: Sequence[TensorSpec] = tensors.outputs
-        self.artifact = tensors.artifact
-        self.max_batch = 0
-        self.statistics = Statistics()
+        self._rows = found.rows
+        self.max_batch = 0 if found.rows is None else found.rows.most
+        self.batcher = Batcher(
+            max(1, self.max_batch), settings.target, part=found.part, ragged=bool(found.rows and found.rows.padded)
+        )
+        for (kind, size), seconds in found.seconds.items():
+            self.batcher.cost(kind).observe(size, seconds)
+        self.tally = Tally()
+        self._tensors, self._settings, self._dispatcher = tensors, settings, dispatcher
         self._names = [spec.name for spec in self.outputs]
         self._closing = False
+
+    @property
+    def statistics(self) -> Statistics:
+        """See `TensorModel`."""
+        return self.tally.statistics(len(self.batcher))
 
     async def infer(self, feeds: Mapping[str, Array], call: Call) -> Mapping[str, Array]:
         """See `TensorModel`."""
@@ -34,44 +77,132 @@ class LoadedModel:
             raise ClosedError(f"{self.name!r} is being unloaded")
         wanted = self._wanted(call)
         check_feeds(self.inputs, feeds)
-        if self.statistics.waiting > self._settings.queue:
-            self._count(refused=1)
-            raise QueueFull(f"{self.statistics.waiting} calls wait for {self.name!r} already")
-        came = time.monotonic_ns()
-        self._count(waiting=1)
-        begun = ended = 0
-        kernels: Sequence[KernelTime] = ()
-
-        def run() -> list[Array]:
-            nonlocal begun, ended, kernels
-            begun = time.monotonic_ns()
-            if call.deadline is not None and begun > call.deadline * 1e9:
-                raise LateError(f"{self.name!r} could not answer by the deadline")
-            try:
-                if call.observer is None or not call.observer.wants_kernels:
-                    return self._tensors.run(feeds)
-                found, kernels = self._tensors.timed(feeds)
-                return found
-            finally:
-                ended = time.monotonic_ns()
-
+        if len(self.batcher) > self._settings.queue:
+            self.tally.refused += 1
+            raise QueueFull(f"{len(self.batcher)} calls wait for {self.name!r} already")
+        one = self._waiting(feeds, call)
+        pending: _Pending = one.call
+        self._dispatcher.submit(self, one)
+        expiry = None
+        if call.deadline is not None and not pending.answer.done():
+            expiry = asyncio.get_running_loop().call_later(call.deadline - time.monotonic(), self._expired, one)
         try:
-            found = await self._workers.run(run)
-        except Exception as error:
-            late = isinstance(error, LateError)
-            self._count(refused=int(late), failures=int(not late))
+            found = await pending.answer
+        except asyncio.CancelledError:
+            self._dispatcher.withdraw(self, one)
+            self._leave()
             raise
         finally:
-            self._count(waiting=-1)
-            if call.observer is not None and ended:
-                call.observer.ran(Run(begun, ended, 1, [call], kernels))
-        self._count(calls=1, runs=1, rows=1, waited_ns=begun - came, computed_ns=ended - begun)
-        self.statistics = replace(self.statistics, last_ns=time.time_ns())
+            if expiry is not None:
+                expiry.cancel()
         return {name: array for name, array in zip(self._names, found, strict=True) if name in wanted}
 
     def close(self) -> None:
-        """Takes no more calls."""
+        """Takes no more calls; those that there are end."""
         self._closing = True
+        self._leave()
+
+    # ---- to the dispatcher ----
+
+    def run(self, batch: Batch) -> _Outcome:
+        """See `Runner`. Where a run of several calls fails, each of them runs alone, so that only who is at fault has
+        the error."""
+        pending: list[_Pending] = [one.call for one in batch.calls]
+        begun = time.monotonic_ns()
+        kernels: Sequence[KernelTime] = ()
+        try:
+            found, kernels = self._together(batch, pending)
+            return _Outcome(found, begun, time.monotonic_ns(), kernels, True)
+        except OpweldError as error:
+            whole = len(pending) == 1
+            results = [error] if whole else [self._alone(one) for one in pending]
+        except Exception as error:  # noqa: BLE001 - a fault of ours ends the calls, not the thread
+            whole, results = False, [_unknown(error)] * len(pending)
+        return _Outcome(results, begun, time.monotonic_ns(), kernels, whole)
+
+    def begun(self, batch: Batch) -> None:
+        """See `Runner`."""
+        self.tally.running += len(batch.calls)
+
+    def ended(self, batch: Batch, outcome: _Outcome) -> float | None:
+        """See `Runner`."""
+        tally, took = self.tally, outcome.ended - outcome.begun
+        tally.running -= len(batch.calls)
+        tally.ran(batch.reason, batch.rows, took)
+        self._tell_observers(batch, outcome)
+        for one, result in zip(batch.calls, outcome.results, strict=True):
+            pending: _Pending = one.call
+            failed = isinstance(result, Exception)
+            tally.ended(max(0, outcome.begun - pending.came), took, failed=failed)
+            if pending.answer.done():
+                continue  # nobody waits for it any more
+            if isinstance(result, Exception):
+                pending.answer.set_exception(result)
+            else:
+                pending.answer.set_result(result)
+        self._leave()
+        good = outcome.whole and not outcome.kernels and not isinstance(outcome.results[0], Exception)
+        return took / 1e9 if good else None
+
+    def late(self, one: Waiting) -> None:
+        """See `Runner`."""
+        pending: _Pending = one.call
+        self.tally.refused += 1
+        if not pending.answer.done():
+            pending.answer.set_exception(LateError(f"{self.name!r} cannot answer by the deadline"))
+        self._leave()
+
+    # ---- inside ----
+
+    def _waiting(self, feeds: Mapping[str, Array], call: Call) -> Waiting:
+        kind, rows, length = (None, 1, 1) if self._rows is None else self._rows.kind(feeds)
+        deadline = math.inf if call.deadline is None else call.deadline
+        pending = _Pending(feeds, call, asyncio.get_running_loop().create_future(), time.monotonic_ns())
+        now = pending.came / 1e9
+        due = min(deadline, call.begun + self._settings.target)
+        return Waiting(kind, rows, length, now, due, deadline, pending)
+
+    def _expired(self, one: Waiting) -> None:
+        """The deadline of a call has come."""
+        if self._dispatcher.withdraw(self, one):
+            self.late(one)
+
+    def _together(self, batch: Batch, pending: Sequence[_Pending]) -> tuple[list[list[Array]], Sequence[KernelTime]]:
+        """The outputs of each call from one run."""
+        feeds = pending[0].feeds
+        if len(pending) > 1:
+            assert self._rows is not None
+            feeds = self._rows.join([one.feeds for one in pending])
+        kernels: Sequence[KernelTime] = ()
+        if any(one.call.observer is not None and one.call.observer.wants_kernels for one in pending):
+            outputs, kernels = self._tensors.timed(feeds)
+        else:
+            outputs = self._tensors.run(feeds)
+        if len(pending) == 1:
+            return [outputs], kernels
+        assert self._rows is not None
+        return self._rows.split(outputs, [(one.rows, one.length) for one in batch.calls]), kernels
+
+    def _alone(self, one: _Pending) -> list[Array] | OpweldError:
+        try:
+            return self._tensors.run(one.feeds)
+        except OpweldError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - as in `run`
+            return _unknown(error)
+
+    def _tell_observers(self, batch: Batch, outcome: _Outcome) -> None:
+        calls: list[Call] = [one.call.call for one in batch.calls]
+        watching = [call.observer for call in calls if call.observer is not None]
+        if watching:
+            run = Run(outcome.begun, outcome.ended, batch.rows, calls, outcome.kernels)
+            for observer in watching:
+                observer.ran(run)
+
+    def _leave(self) -> None:
+        """Is forgotten by the dispatcher, once nothing is left."""
+        if self._closing and not len(self.batcher) and not self.tally.running:
+            self._dispatcher.remove(self)
 
     def _wanted(self, call: Call) -> Sequence[str]:
         if call.outputs is None:
@@ -83,9 +214,10 @@ class LoadedModel:
                 )
         return call.outputs
 
-    def _count(self, **more: int) -> None:
-        now = self.statistics
-        self.statistics = replace(now, **{name: getattr(now, name) + by for name, by in more.items()})
+
+def _unknown(error: Exception) -> RunError:
+    """A fault of ours, or an answer that there is no memory for."""
+    return RunError(f"the run failed: {type(error).__name__}: {error}")
 
 
 def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:

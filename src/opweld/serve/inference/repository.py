@@ -11,6 +11,8 @@ from opweld.errors import ModelError, OptionError, OpweldError
 from opweld.options import available_cores
 from opweld.runtime.session import Session
 from opweld.serve.inference.compiling import compiled
+from opweld.serve.inference.dispatcher import Dispatcher
+from opweld.serve.inference.examined import examined
 from opweld.serve.inference.layout import Place, is_artifact, is_model, is_program, place_of, places_of
 from opweld.serve.inference.loaded import LoadedModel
 from opweld.serve.inference.model import Entry
@@ -51,6 +53,7 @@ class ModelRepository:
         self._busy: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._workers = Workers(available_cores())
+        self._dispatcher = Dispatcher(self._workers)
         self._places()
 
     # ---- what there is ----
@@ -199,9 +202,14 @@ class ModelRepository:
         else:
             self._tell(f"{place.name}: compiling {path}")
             session = Session(compiled(path), threads=settings.threads)
-        model = LoadedModel(place.name, version, Tensors(session), settings, self._workers)
-        self._tell(f"{place.name}: version {version} loaded")
-        return model
+        tensors = Tensors(session)
+        try:
+            found = examined(session, tensors, settings)
+        except OptionError as error:
+            raise OptionError(f"{place.settings}: {error}") from error
+        batches = f"batches of up to {found.rows.most} rows" if found.rows else f"no batches, as {found.reason}"
+        self._tell(f"{place.name}: version {version} loaded; {batches}")
+        return LoadedModel(place.name, version, tensors, settings, found, self._dispatcher)
 
 
 def _silent(_: str) -> None:

@@ -1,0 +1,241 @@
+"""Which waiting calls make the next run of a model, and when it begins."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from opweld.serve.inference.arrivals import Arrivals
+from opweld.serve.inference.cost import Cost
+
+Reason: TypeAlias = Literal["idle", "worker", "arrival", "target", "full"]
+"""Why a batch was closed: "idle", there were processors when its call came, and nothing to wait for; "worker", its
+calls waited for processors; "arrival", the next call was not expected soon enough; "target", its first call would have
+become late; "full", it has as many rows as are useful."""
+
+REASONS: Final[tuple[Reason, ...]] = ("idle", "worker", "arrival", "target", "full")
+
+_KINDS: Final = 64
+"""Kinds of calls whose cost and arrivals are remembered (least recently used)."""
+
+_USEFUL: Final = 0.02
+"""A run in which what is fixed is a smaller part gains no more from further rows."""
+
+_BLINK: Final = 50e-6
+"""Seconds that are too short to wait: a thread sleeps longer."""
+
+_LEAST: Final = 4
+"""Calls that are put together in any case where they wait: less would never show that more are useful."""
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A call that waits.
+
+    Attributes:
+        kind: calls of equal kind may share a run; None: with no other.
+        rows: that it has. length: of each, in the unit of costs; 1 where lengths do not differ.
+        arrived: when it came. due: when its answer should be there; deadline: when it must, or nobody wants it.
+        call: what it is to who runs it.
+    """
+
+    kind: Hashable
+    rows: int
+    length: int
+    arrived: float
+    due: float
+    deadline: float = math.inf
+    call: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Calls that make a run. size: in the unit of costs, rows times the longest length."""
+
+    calls: Sequence[Waiting]
+    reason: Reason
+    rows: int
+    size: int
+
+
+@dataclass
+class _Kind:
+    """What is known of calls of a kind.
+
+    Attributes:
+        held: since when they wait for another call while a worker is free; None: they do not.
+    """
+
+    cost: Cost = field(default_factory=Cost)
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    waiting: list[Waiting] = field(default_factory=list[Waiting])
+    held: float | None = None
+
+    def take(self, calls: Sequence[Waiting]) -> None:
+        """They do not wait any more."""
+        if self.waiting[: len(calls)] == calls:
+            del self.waiting[: len(calls)]
+        else:
+            taken = set(map(id, calls))
+            self.waiting = [one for one in self.waiting if id(one) not in taken]
+
+
+class Batcher:
+    """The calls of one model that wait.
+
+    A run takes `fixed + each * rows` (`Cost`), so two calls in one run save `fixed`, and one that waits for the next
+    call pays the time until it comes, as do all that wait with it. Hence the rules:
+
+    1. While the processors are busy, calls wait anyway, and batches form by themselves.
+    2. Once they are free, waiting calls wait for one more only while (calls that wait) * (expected time to the next
+       one) is less than what that saves: `fixed`, or the run's part of it where it leaves processors to others. What
+       they have waited so counts too: nobody waits in vain for longer than would have been saved. The expected time is
+       at least the time since the last call, so a call that comes alone waits for nothing.
+    3. Nobody waits beyond the point at which the run has to begin to end when the first call is due: the target
+       latency, or its deadline.
+    4. A batch has no more rows than `max_rows`; than what takes as long as the target, for then it would be late by
+       itself, or half of that where others can run beside it, for the calls behind it are better off there; and than
+       useful: where `fixed` is 2% of a run, more rows gain nothing, and whoever is in it waits for all of them. Where
+       the first call is late already, more come than are answered: then throughput is all that counts, and `max_rows`
+       the only limit.
+    5. Calls of unequal length share a run if the run that is saved takes longer than the padding.
+    6. A call whose deadline its own run cannot meet any more is not begun.
+
+    Times are seconds of any clock that the caller has.
+    """
+
+    def __init__(self, max_rows: int, target: float, *, part: float = 1.0, ragged: bool = False) -> None:
+        """
+        Args:
+            max_rows: of a run.
+            target: seconds from a call to its answer that are aimed at.
+            part: of the processors that a run makes use of.
+            ragged: whether calls of one kind have different lengths.
+        """
+        self.max_rows, self.target, self.part, self.ragged = max_rows, target, part, ragged
+        self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def cost(self, kind: Hashable) -> Cost:
+        """Of calls of a kind."""
+        return self._of(kind).cost
+
+    def add(self, one: Waiting) -> None:
+        """A call came."""
+        kind = self._of(one.kind)
+        kind.arrivals.came(one.arrived)
+        insort(kind.waiting, one, key=_due)
+        self._count += 1
+
+    def remove(self, one: Waiting) -> bool:
+        """Takes back a call; whether it still waited."""
+        kind = self._of(one.kind)
+        if one not in kind.waiting:
+            return False
+        kind.take([one])
+        self._count -= 1
+        return True
+
+    def late(self, now: float) -> Iterator[Waiting]:
+        """Takes out the calls whose deadline a run that begins now cannot meet."""
+        for kind in list(self._kinds.values()):
+            for one in [one for one in kind.waiting if one.deadline < math.inf]:
+                if now + kind.cost.seconds(one.rows * one.length) > one.deadline:
+                    kind.take([one])
+                    self._count -= 1
+                    yield one
+
+    def next(self, now: float) -> Batch | float:
+        """The run that begins now, as there are processors for it, or when to ask again; infinite where nothing
+        waits."""
+        again = math.inf
+        for kind in sorted((kind for kind in self._kinds.values() if kind.waiting), key=_first_due):
+            found = self._closed(kind, now)
+            if isinstance(found, Batch):
+                kind.take(found.calls)
+                kind.held = None
+                self._count -= len(found.calls)
+                return found
+            again = min(again, found)
+        return again
+
+    @property
+    def due(self) -> float:
+        """When the answer to the first call is due; infinite where nothing waits."""
+        return min((_first_due(kind) for kind in self._kinds.values() if kind.waiting), default=math.inf)
+
+    def _closed(self, kind: _Kind, now: float) -> Batch | float:
+        """The batch of a kind's calls if it begins now, else when to ask again."""
+        first, cost = kind.waiting[0], kind.cost
+        calls, full = self._together(kind, now)
+        rows, length = sum(one.rows for one in calls), max(one.length for one in calls)
+        held = now if kind.held is None else kind.held
+        reason: Reason = "arrival" if kind.held is not None else "idle" if first.arrived == now else "worker"
+        if full:
+            reason = reason if len(calls) == 1 else "full"
+        elif cost.fixed > 0:
+            slack = first.due - now - cost.seconds((rows + first.rows) * length)
+            left = cost.fixed * self.part - sum(now - max(one.arrived, held) for one in calls)
+            wait = min(slack, left / len(calls))
+            if len(calls) * kind.arrivals.expected(now) < left:
+                if wait > _BLINK:
+                    kind.held = held
+                    return now + wait
+                if kind.held is not None and slack <= _BLINK:
+                    reason = "target"
+        return Batch(calls, reason, rows, rows * length)
+
+    def _together(self, kind: _Kind, now: float) -> tuple[list[Waiting], bool]:
+        """The calls that share the next run, the first to be due among them, and whether it takes no more."""
+        first, cost = kind.waiting[0], kind.cost
+        most = self._most(first, cost, now)
+        calls, rows, length = [first], first.rows, first.length
+        others = itertools.islice(kind.waiting, 1, None)
+        if self.ragged:
+            others = sorted(others, key=lambda one: abs(one.length - first.length))
+        for one in others:
+            longest = max(length, one.length)
+            size = (rows + one.rows) * longest
+            if rows + one.rows > self.max_rows or size > most:
+                return calls, True
+            padding = size - rows * length - one.rows * one.length
+            if padding * cost.each > cost.fixed:
+                break
+            calls.append(one)
+            rows, length = rows + one.rows, longest
+        return calls, rows >= self.max_rows or (rows + 1) * length > most
+
+    def _most(self, first: Waiting, cost: Cost, now: float) -> float:
+        """The size that a batch may have, by the target and by what is useful."""
+        alone = first.rows * first.length
+        if not cost.known or not cost.each or now + cost.seconds(alone) > first.due:
+            return math.inf
+        timely = (self.target * (1 + self.part) / 2 - cost.fixed) / cost.each
+        useful = max(cost.fixed / (_USEFUL * cost.each), _LEAST * alone)
+        return max(min(timely, useful), alone)
+
+    def _of(self, name: Hashable) -> _Kind:
+        if (kind := self._kinds.get(name)) is None:
+            kind = self._kinds[name] = _Kind()
+            if len(self._kinds) > _KINDS:
+                unused = next((old for old, one in self._kinds.items() if not one.waiting and old != name), name)
+                if unused != name:
+                    del self._kinds[unused]
+        self._kinds.move_to_end(name)
+        return kind
+
+
+def _due(one: Waiting) -> float:
+    return one.due
+
+
+def _first_due(kind: _Kind) -> float:
+    return kind.waiting[0].due

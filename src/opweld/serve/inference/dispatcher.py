@@ -1,0 +1,94 @@
+"""Calls that wait, and threads that run them: what `Cores` decides, done on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from opweld.serve.inference.batcher import Batch, Batcher, Waiting
+from opweld.serve.inference.cores import Cores, Going
+from opweld.serve.inference.workers import Workers
+
+
+class Runner(Protocol):
+    """A model to the dispatcher."""
+
+    @property
+    def batcher(self) -> Batcher:
+        """Of its calls."""
+        ...
+
+    def run(self, batch: Batch) -> Any:
+        """Runs a batch, in a thread; raises nothing."""
+        ...
+
+    def begun(self, batch: Batch) -> None:
+        """A batch begins."""
+        ...
+
+    def ended(self, batch: Batch, outcome: Any) -> float | None:
+        """A batch has ended with what `run` returned; the seconds that it took, None where they say nothing."""
+        ...
+
+    def late(self, one: Waiting) -> None:
+        """A call cannot be in time any more, and was taken out."""
+        ...
+
+
+class Dispatcher:
+    """The runs of all models on one event loop, whose methods are called there."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers, self._cores = workers, Cores()
+        self._runners: dict[Batcher, Runner] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def submit(self, runner: Runner, one: Waiting) -> None:
+        """A call came."""
+        if runner.batcher not in self._runners:
+            self._cores.add(runner.batcher)
+            self._runners[runner.batcher] = runner
+        runner.batcher.add(one)
+        self._begin(one.arrived)
+
+    def remove(self, runner: Runner) -> None:
+        """Forgets a model, of which nothing waits or runs."""
+        if self._runners.pop(runner.batcher, None) is not None:
+            self._cores.remove(runner.batcher)
+
+    def withdraw(self, runner: Runner, one: Waiting) -> bool:
+        """Nobody wants the answer of a call any more; whether it had not begun."""
+        return runner.batcher.remove(one)
+
+    def _begin(self, now: float) -> None:
+        """Starts what begins now."""
+        begun, late, again = self._cores.begin(now)
+        for going in begun:
+            self._start(going)
+        for batcher, one in late:
+            self._runners[batcher].late(one)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if again < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(max(again - now, 0.0), self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        self._begin(time.monotonic())
+
+    def _start(self, going: Going) -> None:
+        runner = self._runners[going.batcher]
+        runner.begun(going.batch)
+        self._workers.start(_job(runner, going.batch), lambda outcome: self._ended(runner, going, outcome))
+
+    def _ended(self, runner: Runner, going: Going, outcome: Any) -> None:
+        self._cores.end(going, runner.ended(going.batch, outcome))
+        self._begin(time.monotonic())
+
+
+def _job(runner: Runner, batch: Batch) -> Callable[[], Any]:
+    return lambda: runner.run(batch)

@@ -1,0 +1,220 @@
+"""When batches are closed, by a clock that the tests move."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from opweld.serve.inference.batcher import Batch, Batcher, Waiting
+from opweld.serve.inference.cores import Cores
+from tests.unit.serve.inference.simulation import Model, NeverWaits, Outcome, Waits, poisson, simulated
+
+FIXED, EACH, TARGET = 4.0, 1.0, 50.0
+"""Milliseconds are the unit of these tests."""
+
+
+def known(max_rows: int = 16, *, ragged: bool = False, part: float = 1.0) -> Batcher:
+    """Of a model whose runs take FIXED + EACH * rows."""
+    batcher = Batcher(max_rows, TARGET, part=part, ragged=ragged)
+    for rows in (1, 2, 4, 8):
+        batcher.cost("k").observe(rows, FIXED + EACH * rows)
+    return batcher
+
+
+def call(
+    now: float, *, rows: int = 1, length: int = 1, kind: str = "k", deadline: float = math.inf, target: float = TARGET
+) -> Waiting:
+    return Waiting(kind, rows, length, now, min(now + target, deadline), deadline)
+
+
+def came(batcher: Batcher, *times: float) -> None:
+    """Calls that came, and were run, so that those to come are expected."""
+    for now in times:
+        batcher.add(call(now))
+        for one in [*batcher._of("k").waiting]:
+            batcher.remove(one)
+
+
+def closed(found: Batch | float) -> tuple[str, int]:
+    assert isinstance(found, Batch)
+    return found.reason, found.rows
+
+
+def test_a_call_that_comes_alone_waits_for_nothing() -> None:
+    batcher = known()
+    came(batcher, 0, 2, 4)  # soon after each other; then nothing for a while
+    batcher.add(call(1000))
+    assert closed(batcher.next(1000)) == ("idle", 1)
+    assert batcher.next(1000) == math.inf and not len(batcher)
+
+
+def test_what_nothing_is_known_of_waits_for_nothing() -> None:
+    batcher = Batcher(16, TARGET)
+    for now in (0, 1, 2, 3):
+        batcher.add(call(now))
+        assert closed(batcher.next(now)) == ("idle", 1)
+
+
+def test_it_waits_for_the_next_call_while_that_costs_less_than_it_saves() -> None:
+    batcher = known()
+    came(batcher, 0, 1, 2, 3)
+    batcher.add(call(4))
+    assert batcher.next(4) == pytest.approx(4 + FIXED)  # one waits: 1 * 1 < FIXED; no longer than would be saved
+    batcher.add(call(5))
+    assert batcher.next(5) == pytest.approx(5 + (FIXED - 1) / 2)  # two wait, and one has for 1
+    batcher.add(call(6))
+    assert closed(batcher.next(6)) == (
+        "arrival",
+        3,
+    )  # three would wait for 1 more, 2 + 1 have they waited: not worth it
+
+
+def test_nobody_waits_in_vain_for_longer_than_would_have_been_saved() -> None:
+    batcher = known()
+    came(batcher, 0, 1, 2, 3)
+    batcher.add(call(4))
+    again = batcher.next(4)
+    assert isinstance(again, float)
+    assert closed(batcher.next(again)) == ("arrival", 1)
+
+
+def test_it_waits_less_where_a_run_leaves_processors_to_others() -> None:
+    batcher = known(part=0.25)
+    came(batcher, 0, 2, 4, 6)
+    batcher.add(call(8))
+    assert closed(batcher.next(8)) == ("idle", 1)  # a quarter of FIXED is less than the 2 until the next call
+
+
+def test_it_does_not_wait_beyond_the_target() -> None:
+    batcher = known()
+    came(batcher, 0, 1, 2, 3)
+    batcher.add(call(4, deadline=4 + FIXED + 2 * EACH + 0.5))
+    assert batcher.next(4) == pytest.approx(4.5)
+    assert closed(batcher.next(4.5)) == ("target", 1)
+    late = known()
+    late.add(call(4, deadline=5))
+    assert closed(late.next(4)) == ("idle", 1)
+
+
+def test_calls_that_waited_for_processors_share_a_run() -> None:
+    batcher = known()
+    for now in range(5):
+        batcher.add(call(now))
+    assert closed(batcher.next(60)) == ("worker", 5)
+
+
+def test_a_batch_has_no_more_rows_than_it_may() -> None:
+    batcher = known(8)
+    for now in range(10):
+        batcher.add(call(now))
+    assert closed(batcher.next(10)) == ("full", 8) and len(batcher) == 2
+    batcher.add(call(11, rows=20))
+    assert closed(batcher.next(60)) == ("full", 2)
+    assert closed(batcher.next(60)) == ("worker", 20)  # more than share a run, but they came so
+
+
+def test_a_batch_takes_no_longer_than_the_target() -> None:
+    batcher = known(1000)
+    for now in range(100):
+        batcher.add(call(now / 100))
+    assert closed(batcher.next(1)) == ("full", 46)
+    late = known(1000)
+    for now in range(100):
+        late.add(call(now / 100))
+    assert closed(late.next(100)) == ("worker", 100)  # they are late anyway
+
+
+def test_rows_that_gain_nothing_do_not_wait_for_each_other() -> None:
+    batcher = Batcher(1000, 1e6)
+    for rows in (1, 8):
+        batcher.cost("k").observe(rows, 0.1 + rows)
+    for now in range(100):
+        batcher.add(call(now, target=1e6))
+    reason, rows = closed(batcher.next(100))
+    assert reason == "full" and rows == pytest.approx(0.1 / 0.02, abs=1)
+
+
+def test_only_calls_of_a_kind_share_a_run() -> None:
+    batcher = known()
+    for now, kind in enumerate(["a", "b", "a"]):
+        batcher.add(call(now, kind=kind))
+    assert [one.arrived for one in batcher_run(batcher, 9)] == [0, 2]
+    assert [one.arrived for one in batcher_run(batcher, 9)] == [1]
+
+
+def batcher_run(batcher: Batcher, now: float) -> list[Waiting]:
+    found = batcher.next(now)
+    assert isinstance(found, Batch)
+    return list(found.calls)
+
+
+def test_padding_costs_no_more_than_the_run_that_it_saves() -> None:
+    batcher = Batcher(16, 1e6, ragged=True)
+    for size in (8, 64):
+        batcher.cost("k").observe(size, 10 + size)
+    for now, length in enumerate((16, 100, 20, 14, 40)):
+        batcher.add(call(now, length=length, target=1e6))
+    assert [one.length for one in batcher_run(batcher, 50)] == [16, 14, 20]  # 40 would pad 3 * 20 for a run of 10
+    assert [one.length for one in batcher_run(batcher, 50)] == [100]
+    assert [one.length for one in batcher_run(batcher, 50)] == [40]
+
+
+def test_what_cannot_be_in_time_is_not_begun() -> None:
+    batcher = known()
+    soon, later = call(0, deadline=4), call(0, deadline=100)
+    batcher.add(soon)
+    batcher.add(later)
+    assert list(batcher.late(0)) == [soon]
+    assert batcher_run(batcher, 50) == [later]
+
+
+def test_a_call_that_is_taken_back_is_gone() -> None:
+    batcher = known()
+    first, second = call(0), call(1)
+    batcher.add(first)
+    batcher.add(second)
+    assert batcher.remove(first) and not batcher.remove(first) and len(batcher) == 1
+    assert batcher_run(batcher, 60) == [second]
+
+
+def test_models_share_the_processors_and_who_is_due_first_begins() -> None:
+    whole, half, other = known(), known(part=0.5), known(part=0.5)
+    cores = Cores()
+    for batcher in (whole, half, other):
+        cores.add(batcher)
+    half.add(call(0))
+    begun, _, _ = cores.begin(0)
+    assert [going.batcher for going in begun] == [half]
+    whole.add(call(1))
+    other.add(call(2))
+    assert cores.begin(2)[0] == []  # the whole machine is not free, and nobody passes
+    cores.end(begun[0], 5)
+    begun, _, _ = cores.begin(5)
+    assert [going.batcher for going in begun] == [whole]
+    cores.end(begun[0], None)
+    assert [going.batcher for going in cores.begin(6)[0]] == [other]
+
+
+LOADS = (0.1, 0.5, 0.9, 1.2)
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+def test_beside_a_server_that_never_waits_and_one_that_waits_for_a_fixed_time(at_once: int) -> None:
+    """Of a model whose batches of 32 have five times the throughput of single rows. Time is the simulation's."""
+    model, target, rows, calls = Model(0.004, 0.001), 0.05, 32, 1000
+    for load in LOADS:
+        arrive = poisson(load * at_once * model.capacity(rows))
+        outcomes: list[Outcome] = [
+            simulated(policy(rows, target, part=1 / at_once), model, arrive, calls)
+            for policy in (Batcher, NeverWaits, Waits)
+        ]
+        mine, eager, patient = outcomes
+        assert mine.rate >= 0.97 * max(eager.rate, patient.rate)
+        assert mine.mean <= 1.1 * eager.mean
+        assert mine.work <= 1.03 * eager.work  # what it waits for saves work
+        if load <= 0.7:
+            assert mine.p99 <= target
+            assert mine.p99 <= 1.1 * eager.p99
+        if load <= 0.3:
+            assert mine.mean < patient.mean
