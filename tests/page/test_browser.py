@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
+import zlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +19,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.models import Models, Served
+from opweld.serve.open_inference.interface import OpenInference
 from opweld.serve.openai.interface import openai_interface
 from opweld.serve.page.interface import page_interface
 from opweld.serve.server import Server
@@ -30,7 +34,7 @@ from tests.unit.serve.fakes import (
     eventually,
     listening,
 )
-from tests.unit.serve.tensor_models import FakeRepository, same
+from tests.unit.serve.tensor_models import DTYPES, FakeRepository, same
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
 
@@ -41,6 +45,13 @@ pytestmark = [
 
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 """A name that would be markup, wherever it is not kept from it."""
+
+IMAGES: dict[str, tuple[int | str, ...]] = {
+    "planar": ("batch", 3, "height", "width"),
+    "grey": (1, 5, 6, 1),
+    "bytes": (1, 2, 2, 3),
+}
+"""Models that give back an image, by the shape that they take."""
 
 PATIENCE = 60_000
 """Milliseconds that a browser may take on a busy machine."""
@@ -68,6 +79,8 @@ class Running:
 def serving(keys: Sequence[str] = ()) -> Generator[Running]:
     engine, repository = FakeEngine(), FakeRepository()
     repository.models[HOSTILE] = {"1": same(HOSTILE, np.float32)}
+    for name, shape in IMAGES.items():
+        repository.models[name] = {"1": same(name, np.uint8 if name == "bytes" else np.float32, shape)}
     language = Models(
         [
             Served("talker", FakeTokenizer(), CONTEXT, engine=engine),
@@ -77,6 +90,7 @@ def serving(keys: Sequence[str] = ()) -> Generator[Running]:
     )
     interfaces = [
         partial(openai_interface, language),
+        OpenInference(repository).interface,
         partial(page_interface, repository, language),
     ]
     server = Server([language, repository], interfaces, limits=Limits(drain=0.0), keys=Keys(keys))
@@ -131,7 +145,7 @@ def at(browser: Browser, running: Running) -> Generator[Open]:
 def test_models_are_listed_and_chosen(at: Open) -> None:
     shown = at()
     models = shown.page.get_by_role("navigation", name="Models")
-    expect(models.get_by_role("listitem")).to_have_count(24)
+    expect(models.get_by_role("listitem")).to_have_count(27)
     expect(shown.named("All models").get_by_role("row", name="same_BF16")).to_contain_text("x [n]")
     shown.page.get_by_label("Find a model").fill("sim")
     expect(models.get_by_role("listitem")).to_have_text(["simpletensors", "simple_stringtensors"])
@@ -183,6 +197,127 @@ def test_texts_become_vectors_and_are_ranked(at: Open) -> None:
     expect(shown.named("Try it").get_by_role("row").nth(1)).to_contain_text("abc")
 
 
+def tried(shown: Opened) -> Locator:
+    """Runs the model with what its form says: the answer, or the error."""
+    shown.page.get_by_role("button", name="Run").click()
+    return shown.named("Try it").get_by_role("status")
+
+
+def test_a_model_is_tried_with_json(at: Open, running: Running) -> None:
+    shown = at("simple")
+    shown.page.get_by_label("batch").fill("2")
+    for name, value in (("INPUT0", 40), ("INPUT1", 2)):
+        field = shown.page.get_by_role("group", name=name)
+        field.get_by_label("Values").select_option("JSON")
+        field.get_by_label("JSON").fill(str([[value] * 15 + [value + 1]] * 2))
+    answer = tried(shown)
+    expect(answer).to_contain_text("OUTPUT0 int32 [2, 16]from 42 to 44")
+    expect(answer).to_contain_text("OUTPUT1 int32 [2, 16]from 38 to 38")
+    expect(answer.get_by_role("row", name="0 15 44")).to_be_visible()
+    expect(answer.get_by_role("img", name="The values of OUTPUT0 as colours")).to_be_visible()
+    assert running.repository.models["simple"]["3"].statistics.calls == 1
+
+
+def test_what_does_not_fit_is_told_by_the_server(at: Open) -> None:
+    shown = at("simple")
+    field = shown.page.get_by_role("group", name="INPUT0")
+    field.get_by_label("Values").select_option("JSON")
+    field.get_by_label("JSON").fill("[[1, 2, 3]]")
+    expect(tried(shown).get_by_role("alert")).to_contain_text("INPUT0 has shape [1, 3], the model takes [batch, 16]")
+    shown.complaints.clear()  # the browser's own words on the status
+    for text, words in (("[[1], [2, 3]]", "rows differ"), ("[1, ", "no JSON"), ("[[0.5]]", "a value is none of int32")):
+        field.get_by_label("JSON").fill(text)
+        expect(tried(shown).get_by_role("alert")).to_contain_text(words)
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in ("BOOL", "BYTES")])
+def test_numbers_of_every_type_come_back(at: Open, dtype: str) -> None:
+    shown = at(f"same_{dtype}")
+    is_float, signed = dtype[:2] in ("FP", "BF"), not dtype.startswith("U")
+    given = [1.5, -0.375, 65504, 2**-24, 0] if is_float else [1, 127, 0] + [-128] * signed
+    told = {"BF16": "1.5, -0.375, 65536, 5.9605e-8, 0"}.get(dtype, "1.5, -0.375, 65504, 5.9605e-8, 0")
+    shown.page.get_by_label("Values").select_option("JSON")
+    shown.page.get_by_label("JSON").fill(str(given))
+    answer = tried(shown)
+    answer.get_by_text("Values").click()
+    expect(answer.locator("pre")).to_have_text(told if is_float else ", ".join(map(str, given)))
+
+
+def test_texts_and_truths(at: Open) -> None:
+    shown = at("same_BYTES")
+    shown.page.get_by_label("n", exact=True).fill("2")
+    shown.page.get_by_label("Text").fill(f"é {HOSTILE}\nb")
+    expect(tried(shown).get_by_role("listitem")).to_have_text([f"é {HOSTILE}", "b"])
+    shown = at("same_BOOL")
+    shown.page.get_by_label("Values").select_option("JSON")
+    shown.page.get_by_label("JSON").fill("[true, false]")
+    answer = tried(shown)
+    answer.get_by_text("Values").click()
+    expect(answer.locator("pre")).to_have_text("true, false")
+
+
+def test_random_numbers_are_the_same_for_a_seed(at: Open) -> None:
+    shown = at("same_FP32")
+    shown.page.get_by_label("n", exact=True).fill("200")
+    found: list[str] = []
+    for seed in ("1", "2", "1"):
+        shown.page.get_by_label("Seed").fill(seed)
+        answer = tried(shown)
+        expect(answer).to_contain_text("Answered")
+        found.append(answer.locator("pre").inner_text() or answer.locator("pre").text_content() or "")
+        shown.page.get_by_role("navigation", name="Models").get_by_role("link", name="same_FP64").click()
+        shown.page.get_by_role("navigation", name="Models").get_by_role("link", name="same_FP32").click()
+        shown.page.get_by_label("n", exact=True).fill("200")
+    assert found[0] == found[2] != found[1]
+
+
+def test_an_image_is_scaled_and_laid_out(at: Open, tmp_path: Path) -> None:
+    """Left half red, right half blue, as the models give it back."""
+    file = tmp_path / "image.png"
+    file.write_bytes(png([[(255, 0, 0)] * 2 + [(0, 0, 255)] * 2] * 4))
+
+    def values(model: str, **choices: str) -> list[float]:
+        shown = at(model)
+        for label, size in (("height", "2"), ("width", "4")):
+            if model == "planar":
+                shown.page.get_by_label(label).fill(size)
+        shown.page.get_by_label("Image", exact=True).set_input_files(file)
+        for label, choice in {"Size": "stretched", **choices}.items():
+            shown.page.get_by_label(label).select_option(choice)
+        answer = tried(shown)
+        expect(answer).to_contain_text("Answered")
+        return [float(one) for one in (answer.locator("pre").text_content() or "").split(", ")]
+
+    row = [1.0, 1.0, 0.0, 0.0]
+    assert values("planar", Numbers="0 to 1") == [*row, *row, *[0.0] * 8, *row[::-1], *row[::-1]]
+    assert values("planar", Numbers="0 to 1", Colours="blue, green, red")[:8] == [*row[::-1], *row[::-1]]
+    assert values("planar", Numbers="ImageNet's mean and deviation")[0] == pytest.approx((1 - 0.485) / 0.229, rel=1e-4)
+    assert values("grey", Numbers="0 to 1")[0] == pytest.approx(0.299, rel=1e-4)
+    assert values("bytes") == [255, 0, 0, 0, 0, 255] * 2
+
+
+def png(pixels: Sequence[Sequence[tuple[int, int, int]]]) -> bytes:
+    """An image file of rows of red, green and blue."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", len(pixels[0]), len(pixels), 8, 2, 0, 0, 0)
+    rows = b"".join(b"\0" + bytes(value for pixel in row for value in pixel) for row in pixels)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_a_model_is_unloaded_and_loaded(at: Open) -> None:
+    shown = at("asleep")
+    shown.page.get_by_role("button", name="Load", exact=True).click()
+    expect(shown.named("Inputs and outputs")).to_contain_text("[n]")
+    link = shown.page.get_by_role("navigation", name="Models").get_by_role("link", name="asleep")
+    expect(link).to_contain_text("tensors")
+    shown.page.get_by_role("button", name="Unload").click()
+    expect(link).to_contain_text("unavailable")
+    expect(shown.page.get_by_role("alert")).to_contain_text("unloaded")
+
+
 def test_requests_are_counted_by_their_status(at: Open) -> None:
     shown = at()
     shown.page.evaluate("fetch('/v1/models/none')")
@@ -195,6 +330,9 @@ def test_requests_are_counted_by_their_status(at: Open) -> None:
 def test_nothing_is_wider_than_a_phone(at: Open, model: str) -> None:
     shown = at(model, width=360)
     expect(shown.page.locator("main section").first).to_be_visible()
+    if not model:
+        shown.page.evaluate("fetch('/v2/repository/index', { method: 'POST' })")
+        expect(shown.named("Requests").get_by_role("row", name="/v2/repository/index")).to_be_visible()
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 

@@ -63,10 +63,10 @@ function vector(name, dtype, values) {
   const place = el("div");
   const asParts = el("input", { type: "checkbox", on: { change: () => show() } });
   const show = () => {
-    const total = softmax(values);
-    const told = (i) => (asParts.checked ? `${digits(total(i) * 100)} %` : element(values[i]));
+    const part = asParts.checked ? softmax(values) : null;
+    const told = (i) => (part ? `${digits(part(i) * 100)} %` : element(values[i]));
     const rows = order.map((i) => [String(i), told(i)]);
-    place.replaceChildren(table([["class", false], [asParts.checked ? "probability" : "value", true]], rows));
+    place.replaceChildren(table([["class", false], [part ? "probability" : "value", true]], rows));
   };
   show();
   const toggle = isFloat(dtype) ? el("label", { class: "check" }, asParts, "as probabilities (softmax)") : null;
