@@ -1,0 +1,159 @@
+"""Servers under load, beside each other.
+
+    python -m benchmarks.serving capacity                      what each carries with a 99th percentile under 50 ms
+    python -m benchmarks.serving capacity --models minilm --servers opweld plain-2x1
+    python -m benchmarks.serving overload --minutes 10         120% of what it carries: nothing lost, memory flat
+    python -m benchmarks.serving loadgen                       MLPerf's SingleStream, Server and Offline
+
+Servers: opweld, opweld-grpc; plain-TxC, which is FastAPI and ONNX Runtime with T threads and C calls at once;
+mlserver-B, MLServer (over gRPC, its binary form) with batches of B, 0: none. The interpreter of MLServer is --mlserver.
+Requests come as a Poisson process from one client process on the same machine, and a latency counts from when a request
+was due. Nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.serving import loadgen, servers
+from benchmarks.serving.load import Result, capacity, closed_loop, open_loop
+from benchmarks.serving.requests import Load, grpc_request, http_request, loads
+from benchmarks.serving.servers import Address
+from benchmarks.serving.transports import Grpc, Http, Transport
+
+HOST = "127.0.0.1"
+COUNT = 64
+"""Different requests."""
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("capacity", "overload", "loadgen"))
+    parser.add_argument("--models", nargs="+", default=["minilm", "ppocrv4-rec", "resnet50"])
+    parser.add_argument(
+        "--servers", nargs="+", default=["opweld", "opweld-grpc", "plain-2x1", "plain-1x2", "mlserver-0"]
+    )
+    parser.add_argument("--p99", type=float, default=50.0, help="milliseconds")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of one rate")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of overload")
+    parser.add_argument("--mlserver", default=sys.executable, help="the interpreter that has mlserver")
+    given = parser.parse_args()
+    known = loads()
+    chosen = [known[name] for name in given.models]
+    with tempfile.TemporaryDirectory() as folder:
+        for load in chosen:
+            if given.what == "loadgen":
+                with servers.opweld([load], Path(folder)) as address:
+                    loadgen.run(load, Http(HOST, address.http), load.feeds(COUNT), given.p99 / 1e3)
+                continue
+            for server in given.servers if given.what == "capacity" else given.servers[:1]:
+                with started(server, [load], Path(folder), given.mlserver) as address:
+                    if given.what == "capacity":
+                        asyncio.run(find_capacity(server, load, address, given.p99 / 1e3, given.seconds))
+                    else:
+                        asyncio.run(overload(server, load, address, given.p99 / 1e3, given.seconds, given.minutes * 60))
+
+
+@contextmanager
+def started(server: str, chosen: Sequence[Load], folder: Path, mlserver: str) -> Generator[Address]:
+    """A server by its name."""
+    kind, _, shape = server.partition("-")
+    if kind == "opweld":
+        with servers.opweld(chosen, folder) as address:
+            yield address
+    elif kind == "plain":
+        threads, _, calls = shape.partition("x")
+        with servers.plain(chosen, folder, int(threads), int(calls), sys.executable) as address:
+            yield address
+    elif kind == "mlserver":
+        with servers.mlserver(chosen, folder, 2, int(shape), mlserver) as address:
+            yield address
+    else:
+        raise SystemExit(f"there is no server {server!r}; --help lists them")
+
+
+def client(server: str, load: Load, address: Address) -> tuple[Transport, list[bytes]]:
+    """Connections to a server, and what goes over them."""
+    if server.startswith("mlserver") or server.endswith("-grpc"):
+        return Grpc(HOST, address.grpc), [grpc_request(load.name, feed) for feed in load.feeds(COUNT)]
+    return Http(HOST, address.http), [http_request(load.name, feed) for feed in load.feeds(COUNT)]
+
+
+async def find_capacity(server: str, load: Load, address: Address, allowed: float, seconds: float) -> None:
+    """The highest rate that a server carries."""
+    transport, requests = client(server, load, address)
+    try:
+        first = await closed_loop(transport, requests, 1, min(seconds, 2.0))
+        if not first.statuses[200]:
+            raise SystemExit(f"{server} answers none of its requests: {dict(first.statuses)}; see {address.log}")
+        alone = await closed_loop(transport, requests, 1, min(seconds, 2.0))
+        most = (await closed_loop(transport, requests, 16, seconds)).answered
+
+        def offer(rate: float) -> asyncio.Future[Result]:
+            return asyncio.ensure_future(open_loop(transport, requests, rate, seconds))
+
+        best = await capacity(offer, most, allowed)
+    finally:
+        await transport.close()
+    carried = "none" if best is None else f"{best.offered:7.1f}/s (p99 {1e3 * best.quantile(0.99):5.1f} ms)"
+    print(
+        f"{load.name:12} {server:12} alone p50 {1e3 * alone.quantile(0.5):6.2f} ms, 16 clients {most:7.1f}/s, "
+        f"p99 within {1e3 * allowed:g} ms up to {carried}",
+        flush=True,
+    )
+
+
+async def overload(server: str, load: Load, address: Address, allowed: float, seconds: float, long: float) -> None:
+    """120% of what it carries, for long: what is answered, refused and lost, and the server's memory."""
+    transport, requests = client(server, load, address)
+    try:
+        most = (await closed_loop(transport, requests, 16, seconds)).answered
+        rounds = max(1, round(long / 30))
+        print(
+            f"{load.name}: 16 clients {most:.1f}/s; {1.2 * most:.1f}/s are sent for {long / 60:g} minutes", flush=True
+        )
+        for number in range(rounds):
+            result = await open_loop(transport, requests, 1.2 * most, min(30.0, long), seed=number)
+            statuses = ", ".join(f"{count} x {status}" for status, count in sorted(result.statuses.items()))
+            print(
+                f"{(number + 1) * 30:5} s  {statuses}  p50 {1e3 * result.quantile(0.5):7.1f} ms  "
+                f"p99 {1e3 * result.quantile(0.99):7.1f} ms  RssAnon {anonymous(address.process) / 1e6:.0f} MB",
+                flush=True,
+            )
+    finally:
+        await transport.close()
+
+
+def anonymous(process: int) -> int:
+    """Bytes of memory that a process and its children have for themselves."""
+    found = 0
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and process in _ancestors(int(folder.name)):
+            try:
+                status = (folder / "status").read_text()
+            except OSError:
+                continue
+            found += sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon"))
+    return found
+
+
+def _ancestors(process: int) -> list[int]:
+    found: list[int] = []
+    while process > 1:
+        found.append(process)
+        try:
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            break
+    return found
+
+
+if __name__ == "__main__":
+    main()
