@@ -100,4 +100,5 @@ def _scenario(settings: Any, transport: Transport, requests: Sequence[bytes], lo
         r"99.00 percentile latency \(ns\)\s*: (\d+)",
     )
     found = [match[0].strip() for pattern in wanted for match in [re.search(pattern, summary)] if match]
-    return "; ".join([*(" ".join(one.split()) for one in found), f"{len(lost)} without an answer"])
+    reasons = [line.strip(" *") for line in summary.splitlines() if line.startswith(" *")]
+    return "; ".join([*(" ".join(one.split()) for one in found), f"{len(lost)} without an answer", *reasons])

@@ -43,7 +43,7 @@ def opweld(loads: Sequence[Load], folder: Path, options: Sequence[str] = ()) -> 
         (place.parent / "opweld.toml").write_text(load.settings)
     http, grpc = _free(2)
     command = [sys.executable, "-m", "opweld", "serve", str(folder / "models"), "--port", str(http)]
-    with _process([*command, "--grpc-port", str(grpc), *options], folder, "opweld", http, grpc) as address:
+    with _process([*command, *options], folder, "opweld", http, grpc) as address:
         yield address
 
 
@@ -114,12 +114,17 @@ def _process(
             _wait_until_ready(process, http, log)
             yield Address(http, grpc, log, process.pid)
         finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], http: int, log: Path) -> None:
