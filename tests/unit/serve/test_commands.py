@@ -167,7 +167,9 @@ def test_serve(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("filed\n")
     arguments = ("one.gguf", "two=other.gguf", "--port", "0", "--queue", "7", "--max-answers", "2", "--max-body", "1K")
-    with started("serve", *arguments, "--api-key-file", str(keys), OPWELD_API_KEY="k1 k2") as process:
+    spans = tmp_path / "spans"
+    more = ("--api-key-file", str(keys), "--trace", str(spans))
+    with started("serve", *arguments, *more, OPWELD_API_KEY="k1 k2") as process:
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(5)]
         assert (
@@ -190,6 +192,9 @@ def test_serve(tmp_path: Path) -> None:
         _, log = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
         assert '"POST /v1/completions" 200 model=two prompt=2 answer=2 ' in log and "Traceback" not in log
+        traced = [json.loads(line)["name"] for line in spans.read_text().splitlines()]
+        assert traced.count("POST /v1/completions") == 2 and traced.count("GET /v1/models") == 4
+        assert all(json.loads(line)["kind"] == "SpanKind.SERVER" for line in spans.read_text().splitlines())
 
 
 def test_encoders_are_served_as_such(tmp_path: Path) -> None:

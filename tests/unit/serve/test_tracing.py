@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -266,9 +267,31 @@ def test_the_console_is_standard_error(capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads(capsys.readouterr().err)["name"] == "two"
 
 
+@pytest.mark.parametrize(
+    ("address", "endpoint"),
+    [
+        ("http://collector:4318", "http://collector:4318/v1/traces"),
+        ("https://collector/otel/v1/traces/", "https://collector/otel/v1/traces"),
+    ],
+)
+def test_a_collector(monkeypatch: pytest.MonkeyPatch, address: str, endpoint: str) -> None:
+    """By a library that takes the place of OpenTelemetry's, which need not be there."""
+    made: list[str] = []
+
+    class Exporter(InMemorySpanExporter):
+        def __init__(self, endpoint: str) -> None:
+            super().__init__()
+            made.append(endpoint)
+
+    library = SimpleNamespace(OTLPSpanExporter=Exporter)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", library)
+    tracing_to(address, requests=1.0, kernels=0.0).close()
+    assert made == [endpoint]
+
+
 def test_destinations_that_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(OptionError, match="takes opentelemetry-exporter-otlp-proto-http, which is not installed"):
+    with pytest.raises(OptionError, match="not installed: pip install opentelemetry-exporter-otlp-proto-http;"):
         tracing_to("http://localhost:4318", requests=1.0, kernels=0.0)
     with pytest.raises(OptionError, match="No such file or directory"):
         tracing_to(str(tmp_path / "none" / "spans"), requests=1.0, kernels=0.0)

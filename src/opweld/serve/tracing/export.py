@@ -71,7 +71,7 @@ def _otlp(address: str) -> SpanExporter:
         module: Any = importlib.import_module(_OTLP)
     except ModuleNotFoundError as error:
         raise OptionError(
-            f"--trace {address}: to send spans takes opentelemetry-exporter-otlp-proto-http, which is not installed: "
+            f"--trace {address}: to send spans takes {error.name}, which is not installed: "
             "pip install opentelemetry-exporter-otlp-proto-http; --trace FILE needs it not"
         ) from error
     path = "" if address.rstrip("/").endswith("/v1/traces") else "/v1/traces"

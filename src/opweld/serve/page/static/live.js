@@ -30,14 +30,21 @@ export function watch(told) {
 /** What is shown of models of a kind: names of samples, and words for them. */
 const SHOWN = {
   tensors: {
-    latencies: [["opweld_inference_seconds", "Latency"]],
-    rate: ["opweld_inference_calls_total", "calls a second"],
-    gauges: [
-      ["opweld_inference_waiting", "waiting"],
-      ["opweld_inference_running", "running"],
+    latencies: [
+      ["opweld_model_call_seconds", "Latency"],
+      ["opweld_model_queue_seconds", "Time in the queue"],
+      ["opweld_model_run_seconds", "Time of a run"],
     ],
-    counters: [["opweld_inference_refused_total", "refused"]],
-    batch: "opweld_inference_batch_rows",
+    rate: ["opweld_model_calls_total", "calls a second"],
+    gauges: [
+      ["opweld_model_calls_waiting", "waiting"],
+      ["opweld_model_calls_running", "running"],
+    ],
+    counters: [
+      ["opweld_model_calls_total", "failed", { outcome: "failed" }],
+      ["opweld_model_calls_total", "refused", { outcome: "refused" }],
+    ],
+    batch: "opweld_model_batch_rows",
   },
   chat: {
     latencies: [
@@ -73,8 +80,8 @@ export function livePanel(model) {
       const { buckets } = recent(readings, latency[0], wanted);
       for (const part of QUANTILES) facts.push([`p${part * 100}`, seconds(quantile(buckets, part))]);
     }
-    for (const [name, label] of [...shown.gauges, ...shown.counters])
-      facts.push([label, count(total(now, name, wanted))]);
+    for (const [name, label, which] of [...shown.gauges, ...shown.counters])
+      facts.push([label, count(total(now, name, { ...wanted, ...which }))]);
     if (shown.batch) facts.push(["rows a run", digits(meanOf(now, shown.batch, wanted))]);
     tiles.replaceChildren(...facts.map(tile));
     const drawings = shown.latencies.map(([name, title]) => latencyChart(readings, name, title, wanted));
