@@ -3,6 +3,7 @@
     server.py        listens, and stops without losing an answer
     application.py   puts interfaces, health and metrics together
     guard.py         what holds for every interface: keys, limits, time, clients that went away, the line of the log
+    common.py        what all that listens shares, and what a listener beside HTTP is
     interface.py     what an interface is: routes under a prefix, and the shape of its errors
     openai/          OpenAI's
     open_inference/  the Open Inference Protocol: models of tensors, of inference/

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
@@ -12,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from opweld.errors import OpweldError, in_line
+from opweld.serve.access import tell
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
@@ -19,7 +19,6 @@ from opweld.serve.refusal import Refusal, internal, refusal_of, stopping, too_la
 from opweld.serve.visits import Cut, Visit, Visits
 
 log = logging.getLogger("opweld.serve")
-access = logging.getLogger("opweld.serve.access")
 
 _PATIENCE_S = 5.0
 """How long a client whose answer is cut short has to take its end."""
@@ -64,7 +63,7 @@ class Guard:
             try:
                 await self._answer(interface, visit, scope, receive, send)
             finally:
-                self._tell(visit, scope)
+                tell(visit, getattr(scope.get("route"), "path", "other"), self._metrics)
 
     async def _answer(self, interface: Interface, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
@@ -119,13 +118,8 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         if not self._visits.open:
             raise stopping()
-        if not self._keys:
-            return
-        scheme, _, key = Request(scope).headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            raise Refusal(401, "You didn't provide an API key. Send it as the header Authorization: Bearer YOUR_KEY.")
-        if not self._keys.know(key.strip().encode("latin-1")):
-            raise Refusal(401, "Incorrect API key provided.", code="invalid_api_key")
+        if self._keys:
+            self._keys.check(Request(scope).headers.get("authorization", ""))
 
     async def _body(self, visit: Visit, scope: Scope, receive: Receive) -> bytes:
         """The body of a request. One that is too large is read on for a while: to a client that is still writing, an
@@ -148,18 +142,6 @@ class Guard:
         if size > limit:
             raise too_large(limit)
         return b"".join(pieces)
-
-    def _tell(self, visit: Visit, scope: Scope) -> None:
-        status = visit.outcome
-        self._metrics.answered(visit.method, getattr(scope.get("route"), "path", "other"), status)
-        model = f" model={visit.model}" if visit.model else ""
-        if visit.prompt_tokens or visit.completion_tokens:
-            model += f" prompt={visit.prompt_tokens} answer={visit.completion_tokens}"
-        access.info(
-            '%s "%s %s" %s%s %.3fs %s',
-            *(visit.client, visit.method, visit.path, status, model),
-            *(time.monotonic() - visit.begun, visit.id),
-        )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from opweld.errors import OptionError
+from opweld.serve.refusal import Refusal
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,14 @@ class Keys:
 
     def __bool__(self) -> bool:
         return bool(self._keys)
+
+    def check(self, authorization: str) -> None:
+        """Raises Refusal where a client's header of this name holds none of them."""
+        scheme, _, key = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise Refusal(401, "You didn't provide an API key. Send it as the header Authorization: Bearer YOUR_KEY.")
+        if not self.know(key.strip().encode("latin-1")):
+            raise Refusal(401, "Incorrect API key provided.", code="invalid_api_key")
 
     def know(self, key: bytes) -> bool:
         """Whether it is one of them. Takes as long whether it is nearly one of them or not at all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "gRPC")
 
 
 class Metrics:
@@ -23,5 +23,5 @@ class Metrics:
         return generate_latest(self.registry)
 
     def answered(self, method: str, path: str, status: int) -> None:
-        """A request has an answer, or none any more. Methods that HTTP does not have are one: clients make up any."""
+        """A request has an answer, or none any more. Methods that are none are one: clients make up any."""
         self._requests.labels(method if method in _METHODS else "other", path, str(status)).inc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TypeAlias
@@ -13,10 +14,12 @@ from starlette.types import ASGIApp
 
 from opweld.errors import OptionError
 from opweld.serve.application import application
+from opweld.serve.common import Common, Listener, MakeListener
 from opweld.serve.health import Health
 from opweld.serve.interface import Backend, Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
+from opweld.serve.tls import Tls
 from opweld.serve.visits import Visits
 
 MakeInterface: TypeAlias = Callable[[Limits, Metrics], Interface]
@@ -41,6 +44,8 @@ class Server(uvicorn.Server):
         limits: Limits = _USUAL,
         keys: Keys = _NONE,
         origins: Sequence[str] = (),
+        listeners: Sequence[MakeListener] = (),
+        tls: Tls | None = None,
         around: Around | None = None,
     ) -> None:
         """
@@ -48,14 +53,18 @@ class Server(uvicorn.Server):
             backends: the models behind the interfaces, which end with the server.
             interfaces: the first answers for paths that belong to none.
             origins: of web pages that may call it.
-            around: is around everything else, as what traces requests.
+            listeners: beside HTTP's; they start, let their requests end and stop with it.
+            tls: how connections are secured; None: they are not.
+            around: is around everything else of HTTP, as what traces requests.
         """
         self._backends, self._limits, self._visits = backends, limits, Visits()
-        metrics = Metrics()
+        metrics, health = Metrics(), Health(backends, self._visits)
+        common = Common(limits, keys, self._visits, metrics, health, tls)
+        self._listeners = [make(common) for make in listeners]
         made = [make(limits, metrics) for make in interfaces]
         app = application(
             made,
-            Health(backends, self._visits),
+            health,
             limits=limits,
             keys=keys,
             origins=origins,
@@ -74,6 +83,10 @@ class Server(uvicorn.Server):
             server_header=False,
             ws="none",
             proxy_headers=False,
+            ssl_certfile=tls and tls.certificate,
+            ssl_keyfile=tls and str(tls.key),
+            ssl_ca_certs=tls and tls.clients and str(tls.clients),
+            ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.clients else ssl.CERT_NONE,
         )
         super().__init__(config)
         self._stopping = asyncio.Event()
@@ -83,7 +96,11 @@ class Server(uvicorn.Server):
         """Answers requests until it is stopped; then ends the models. Raises OptionError if it cannot listen."""
         self._loop = asyncio.get_running_loop()
         drain = asyncio.create_task(self._drain())
+        started: list[Listener] = []
         try:
+            for listener in self._listeners:
+                await listener.start()
+                started.append(listener)
             for one in sockets or ():
                 one.listen(self.config.backlog)  # uvloop does not say where this fails
             await super().serve(sockets)
@@ -92,6 +109,8 @@ class Server(uvicorn.Server):
         finally:
             self._loop = None
             drain.cancel()
+            for listener in started:
+                await listener.stop()
             for backend in self._backends:
                 await backend.close()
 

@@ -71,15 +71,15 @@ class Visit:
             await ended
 
     @contextmanager
-    def endable(self, seconds: float) -> Generator[None]:
-        """The block is cancelled, and Cut raised in its place, where the visit is ended, or takes longer than that.
+    def endable(self, seconds: float | None) -> Generator[None]:
+        """The block is cancelled, and Cut raised in its place, where the visit is ended, or takes more than `seconds`.
 
         It is the task itself that is cancelled: one more for each request would cost more than a small model's run."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         before = task.cancelling()
         self._told.append(task.cancel)
-        timer = loop.call_later(seconds, lambda: self.end(out_of_time(seconds)))
+        timer = None if seconds is None else loop.call_later(seconds, lambda: self.end(out_of_time(seconds)))
         try:
             yield
         except asyncio.CancelledError:
@@ -89,21 +89,31 @@ class Visit:
             self.end(None)
             raise
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._told.clear()
 
 
 class Visits:
-    """Those that are there, and whether more may come."""
+    """Those that are there, and whether more may come.
+
+    Attributes:
+        closed: is set when no more may.
+    """
 
     def __init__(self) -> None:
         self._there: set[Visit] = set()
         self._none = asyncio.Event()
         self._none.set()
-        self.open = True
+        self.closed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._there)
+
+    @property
+    def open(self) -> bool:
+        """Whether more may come."""
+        return not self.closed.is_set()
 
     @contextmanager
     def counted(self, visit: Visit) -> Generator[None]:
@@ -119,7 +129,7 @@ class Visits:
 
     async def drain(self, seconds: float) -> None:
         """Lets no more come; ends those that are there still after a time."""
-        self.open = False
+        self.closed.set()
         try:
             async with asyncio.timeout(seconds):
                 await self._none.wait()

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
+
+from grpc.aio import ServerInterceptor
+
+from opweld.serve.common import Common, Listener, MakeListener
 from opweld.serve.inference.model import Repository
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Limits
 from opweld.serve.metrics import Metrics
+from opweld.serve.open_inference.grpc.listener import GrpcListener
+from opweld.serve.open_inference.grpc.service import Service
 from opweld.serve.open_inference.regions import Regions
 from opweld.serve.open_inference.routes import refuse, routes
 
@@ -35,3 +43,15 @@ class OpenInference:
             live="/v2/health/live",
             ready="/v2/health/ready",
         )
+
+    def listener(self, address: socket.socket, around: Sequence[ServerInterceptor] = ()) -> MakeListener:
+        """gRPC, at the address of a reserved socket; `Server` takes what this returns.
+
+        Args:
+            around: are around everything else, as what traces calls.
+        """
+
+        def make(common: Common) -> Listener:
+            return GrpcListener(Service(self._repository, self.regions, common.health), common, address, around)
+
+        return make

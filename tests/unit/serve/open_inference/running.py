@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ import numpy as np
 
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.open_inference.interface import OpenInference
-from opweld.serve.server import Server
+from opweld.serve.server import Server, reserve
+from opweld.serve.tls import Tls
 from tests.unit.serve.fakes import listening
 from tests.unit.serve.raw import ask, connect, head, until_closed
 from tests.unit.serve.tensor_models import FakeRepository
@@ -26,6 +28,12 @@ class Running:
     repository: FakeRepository
     host: str
     port: int
+    grpc_port: int
+    thread: threading.Thread
+
+    @property
+    def grpc_address(self) -> str:
+        return f"{self.host}:{self.grpc_port}"
 
     @property
     def address(self) -> str:
@@ -59,14 +67,23 @@ class Running:
 
 @contextmanager
 def serving(
-    limits: Limits | None = None, keys: Sequence[str] = (), *, shared_memory: bool = True
+    limits: Limits | None = None, keys: Sequence[str] = (), *, shared_memory: bool = True, tls: Tls | None = None
 ) -> Generator[Running]:
     """A server at a free port, until the block ends."""
     repository = FakeRepository()
     protocol = OpenInference(repository, shared_memory=shared_memory)
-    server = Server([repository], [protocol.interface], limits=limits or Limits(drain=0.0), keys=Keys(keys))
-    with listening(server) as (host, port, _):
-        yield Running(server, repository, host, port)
+    reserved = reserve("127.0.0.1", 0)
+    grpc_port = reserved.getsockname()[1]
+    server = Server(
+        [repository],
+        [protocol.interface],
+        limits=limits or Limits(drain=0.0),
+        keys=Keys(keys),
+        listeners=[protocol.listener(reserved)],
+        tls=tls,
+    )
+    with listening(server) as (host, port, thread):
+        yield Running(server, repository, host, port, grpc_port, thread)
 
 
 def tensor(name: str, datatype: str, shape: Sequence[int], data: Any = None, **parameters: Any) -> dict[str, Any]:

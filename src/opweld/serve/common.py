@@ -1,0 +1,44 @@
+"""What all that listens for a server shares, and what a listener is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from opweld.serve.health import Health
+from opweld.serve.limits import Keys, Limits
+from opweld.serve.metrics import Metrics
+from opweld.serve.tls import Tls
+from opweld.serve.visits import Visits
+
+
+@dataclass(frozen=True)
+class Common:
+    """Of one server.
+
+    Attributes:
+        tls: how connections are secured; None: they are not.
+    """
+
+    limits: Limits
+    keys: Keys
+    visits: Visits
+    metrics: Metrics
+    health: Health
+    tls: Tls | None = None
+
+
+class Listener(Protocol):
+    """What listens beside HTTP. Its requests are visits of the server, which lets them end before it stops this."""
+
+    async def start(self) -> None:
+        """Listens. Raises OptionError if it cannot."""
+        ...
+
+    async def stop(self) -> None:
+        """Listens no more."""
+        ...
+
+
+MakeListener: TypeAlias = Callable[[Common], Listener]

@@ -1,0 +1,191 @@
+"""What holds for every method of gRPC, around what it does: as `serve.guard` for HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import grpc
+from grpc.aio import ServicerContext
+
+from opweld.errors import OpweldError
+from opweld.serve.access import tell
+from opweld.serve.common import Common
+from opweld.serve.open_inference.grpc.descriptors import CLASSES
+from opweld.serve.open_inference.grpc.messages import SERVICE
+from opweld.serve.open_inference.grpc.service import Method, Service
+from opweld.serve.refusal import Refusal, internal, out_of_time, refusal_of, stopping
+from opweld.serve.visits import Cut, Visit
+
+log = logging.getLogger("opweld.serve")
+
+_AT_ONCE: Final = 16
+"""Calls of one stream that run or wait; more are not read before one of them is answered."""
+
+_CODES: Final = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.ALREADY_EXISTS,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    499: grpc.StatusCode.CANCELLED,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""By status of HTTP."""
+
+_Streamed: Final = CLASSES["ModelStreamInferResponse"]
+_Answer: Final = CLASSES["ModelInferResponse"]
+
+
+def code_of(refusal: Refusal) -> grpc.StatusCode:
+    """What gRPC calls a refusal."""
+    if refusal.code == "timeout":
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+    return _CODES.get(refusal.status, grpc.StatusCode.INTERNAL)
+
+
+class GrpcGuard:
+    """Handlers of methods: they refuse who has no key, and everybody while the server stops; they end what takes too
+    long, and the work for a client that has gone away; they count and log."""
+
+    def __init__(self, service: Service, common: Common) -> None:
+        self._service, self._common = service, common
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """All methods of the service."""
+        made = {name: self._unary(name, self._open(method)) for name, method in self._service.health().items()}
+        made |= {
+            name: self._unary(name, self._guarded(name, method)) for name, method in self._service.methods().items()
+        }
+        made["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+            self._stream, CLASSES["ModelInferRequest"].FromString, _Streamed.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, made)
+
+    @staticmethod
+    def _unary(name: str, answer: Any) -> Any:
+        take, give = CLASSES[f"{name}Request"].FromString, CLASSES[f"{name}Response"].SerializeToString
+        return grpc.unary_unary_rpc_method_handler(answer, take, give)
+
+    @staticmethod
+    def _open(method: Method) -> Any:
+        async def answer(request: Any, context: ServicerContext[Any, Any]) -> Any:
+            return await method(request, Visit("", "", ""))
+
+        return answer
+
+    def _guarded(self, name: str, method: Method) -> Any:
+        seconds = self._common.limits.seconds
+
+        async def answer(request: Any, context: ServicerContext[Any, Any]) -> Any:
+            async with self._visiting(name, context, seconds) as visit:
+                if name == "ModelInfer":
+                    return await self._service.infer(request, visit, _deadline(context))
+                return await method(request, visit)
+
+        return answer
+
+    async def _stream(self, requests: AsyncIterator[Any], context: ServicerContext[Any, Any]) -> AsyncGenerator[Any]:
+        """ModelStreamInfer: several calls at once, answered in their order; the stream outlives one that fails."""
+        async with self._visiting("ModelStreamInfer", context, None) as visit:
+            async for answer in self._answers(requests, visit, context):
+                yield answer
+
+    @asynccontextmanager
+    async def _visiting(
+        self, name: str, context: ServicerContext[Any, Any], seconds: float | None
+    ) -> AsyncGenerator[Visit]:
+        """The block is a request; the client is told what it raises."""
+        visit = _visit(name, context)
+        with self._common.visits.counted(visit):
+            try:
+                with visit.endable(seconds):
+                    self._admit(context)
+                    yield visit
+                visit.status, visit.complete = 200, True
+            except Exception as error:  # noqa: BLE001 - the client is told, and the log
+                refusal = _refusal(error, visit)
+                visit.status = refusal.status
+                await context.abort(code_of(refusal), str(refusal))
+            finally:
+                tell(visit, visit.path, self._common.metrics)
+
+    async def _answers(
+        self, requests: AsyncIterator[Any], visit: Visit, context: ServicerContext[Any, Any]
+    ) -> AsyncGenerator[Any]:
+        calls: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(_AT_ONCE)
+        closed = self._common.visits.closed
+
+        async def read() -> None:
+            try:
+                async for request in requests:
+                    await calls.put(group.create_task(self._answer_one(request, visit, context)))
+            finally:
+                await calls.put(None)
+
+        async def end(reader: asyncio.Task[None]) -> None:
+            await closed.wait()
+            reader.cancel()
+
+        async with asyncio.TaskGroup() as group:
+            ending = group.create_task(end(group.create_task(read())))
+            while (call := await calls.get()) is not None:
+                yield await call
+            ending.cancel()
+        if closed.is_set():
+            raise stopping()
+
+    async def _answer_one(self, request: Any, stream: Visit, context: ServicerContext[Any, Any]) -> Any:
+        limit = self._common.limits.seconds
+        visit = Visit(stream.client, stream.method, stream.path)
+        try:
+            async with asyncio.timeout(limit):
+                found = await self._service.infer(request, visit, _deadline(context))
+        except TimeoutError:
+            refusal = out_of_time(limit)
+        except Exception as error:  # noqa: BLE001 - the client is told, and the log
+            refusal = _refusal(error, visit)
+        else:
+            stream.model = visit.model
+            found.parameters["triton_final_response"].bool_param = True
+            return _Streamed(infer_response=found)
+        return _Streamed(error_message=str(refusal), infer_response=_Answer(id=request.id))
+
+    def _admit(self, context: ServicerContext[Any, Any]) -> None:
+        if not self._common.visits.open:
+            raise stopping()
+        if self._common.keys:
+            given = dict(context.invocation_metadata() or ()).get("authorization", "")
+            self._common.keys.check(given.decode("latin-1") if isinstance(given, bytes) else given)
+
+
+def _visit(name: str, context: ServicerContext[Any, Any]) -> Visit:
+    kind, _, address = unquote(context.peer()).partition(":")
+    client = address.rpartition(":")[0].strip("[]") if kind.startswith("ipv") else "-"
+    return Visit(client, "gRPC", f"/{SERVICE}/{name}")
+
+
+def _deadline(context: ServicerContext[Any, Any]) -> float | None:
+    """Of the client, as `time.monotonic` counts; None: it has none."""
+    left = cast("float | None", context.time_remaining())  # its annotation forgets that there may be none
+    return None if left is None else time.monotonic() + left
+
+
+def _refusal(error: Exception, visit: Visit) -> Refusal:
+    """What a client learns of an error."""
+    if isinstance(error, Cut) and visit.why is not None:
+        return visit.why
+    refusal = refusal_of(error) if isinstance(error, OpweldError) else None
+    if refusal is None:
+        log.error("%s: %s %s failed", visit.id, visit.method, visit.path, exc_info=error)
+        return internal()
+    return refusal
