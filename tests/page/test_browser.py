@@ -6,7 +6,7 @@ import re
 import shutil
 import struct
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +16,13 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
+from opweld.serve.interface import Interface
 from opweld.serve.limits import Keys, Limits
+from opweld.serve.metrics import Metrics
 from opweld.serve.models import Models, Served
 from opweld.serve.open_inference.interface import OpenInference
 from opweld.serve.openai.interface import openai_interface
@@ -75,6 +80,37 @@ class Running:
     repository: FakeRepository
 
 
+class Counted(Collector):
+    """Counts what fake models did by the names of `serve/inference/metrics.py`; a call takes 2 ms, and one row."""
+
+    def __init__(self, repository: FakeRepository) -> None:
+        self._repository = repository
+
+    def collect(self) -> Iterator[Metric]:
+        by = ("model", "version")
+        calls = CounterMetricFamily("opweld_model_calls", "", labels=(*by, "outcome"))
+        running = GaugeMetricFamily("opweld_model_calls_running", "", labels=by)
+        took = HistogramMetricFamily("opweld_model_call_seconds", "", labels=by)
+        rows = HistogramMetricFamily("opweld_model_batch_rows", "", labels=by)
+        for name, versions in self._repository.models.items():
+            for version, model in versions.items():
+                told = model.statistics
+                for outcome, count in (("answered", told.calls), ("failed", told.failures), ("refused", told.refused)):
+                    calls.add_metric((name, version, outcome), count)
+                running.add_metric((name, version), told.running)
+                for family, least, most in ((took, "0.001", "0.003"), (rows, "1.0", "2.0")):
+                    ones = told.calls if family is rows else 0
+                    family.add_metric(
+                        (name, version), [(least, ones), (most, told.calls), ("+Inf", told.calls)], told.calls
+                    )
+        yield from (calls, running, took, rows)
+
+
+def counted(repository: FakeRepository, limits: Limits, metrics: Metrics) -> Interface:
+    metrics.registry.register(Counted(repository))
+    return OpenInference(repository).interface(limits, metrics)
+
+
 @contextmanager
 def serving(keys: Sequence[str] = ()) -> Generator[Running]:
     engine, repository = FakeEngine(), FakeRepository()
@@ -90,7 +126,7 @@ def serving(keys: Sequence[str] = ()) -> Generator[Running]:
     )
     interfaces = [
         partial(openai_interface, language),
-        OpenInference(repository).interface,
+        partial(counted, repository),
         partial(page_interface, repository, language),
     ]
     server = Server([language, repository], interfaces, limits=Limits(drain=0.0), keys=Keys(keys))
@@ -305,6 +341,36 @@ def png(pixels: Sequence[Sequence[tuple[int, int, int]]]) -> bytes:
     header = struct.pack(">IIBBBBB", len(pixels[0]), len(pixels), 8, 2, 0, 0, 0)
     rows = b"".join(b"\0" + bytes(value for pixel in row for value in pixel) for row in pixels)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_what_a_model_does_is_shown_as_it_does_it(at: Open, running: Running) -> None:
+    shown = at("any_rank")
+    live = shown.named("Live")
+
+    def tile(label: str) -> Locator:
+        return live.locator(".tile", has_text=label).locator(".value")
+
+    expect(tile("refused")).to_have_text("0")
+    expect(live.get_by_role("img", name="Latency")).to_have_count(0)
+    expect(tried(shown)).to_contain_text("Answered")
+    expect(live.get_by_role("img", name="Latency")).to_have_attribute(
+        "aria-label", re.compile("^Latency (in the last minute|since it was loaded): up to 1 ms: 0, up to 3 ms: 1")
+    )
+    expect(tile("p50")).to_have_text("2 ms")
+    expect(tile("rows a run")).to_have_text("1")
+    model = running.repository.models["any_rank"]["1"]
+    model.most = 0
+    expect(tried(shown).get_by_role("alert")).to_contain_text("0 calls wait for any_rank already")
+    expect(tile("refused")).to_have_text("1")
+    model.most, model.held = 1000, True
+    shown.page.get_by_role("button", name="Run").click()
+    expect(tile("running")).to_have_text("1")
+    shown.page.get_by_role("button", name="Stop").click()
+    expect(tile("running")).to_have_text("0")
+    expect(shown.named("Try it").get_by_role("status")).to_be_empty()
+    model.held = False
+    assert model.gone == 1
+    shown.complaints.clear()  # the browser's own words on the status
 
 
 def test_a_model_is_unloaded_and_loaded(at: Open) -> None:
