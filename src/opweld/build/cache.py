@@ -5,6 +5,7 @@ Layout under the root (`OPWELD_CACHE`, or `~/.cache/opweld`):
     objects/ab/KEY-DIGEST.o    a file entry; the name carries a digest of the content, so that a damaged file is seen
     shared/ab/KEY-DIGEST.so   the runtime, linked
     models/ab/KEY/             a folder entry, renamed into place when complete
+    served/ab/KEY/             a folder entry: the copy of an artifact that a server maps
     newest/ab/KEY             the key of a model's artifact, under what it would be of any C compiler
     digests/ab/KEY             size, time of change, inode and digest of a big file seen before
     machines/ab/KEY            what a machine's ceilings were measured to be
@@ -40,7 +41,7 @@ from opweld.build.workspace import make_folder, remove_left, remove_orphans
 from opweld.errors import ShortageError
 from opweld.options import Environment
 
-KINDS = ("models", "newest", "accounts", "objects", "shared", "binaries", "digests", "machines")
+KINDS = ("models", "served", "newest", "accounts", "objects", "shared", "binaries", "digests", "machines")
 """The folders of entries."""
 
 _IN_USE_S = 600

@@ -59,6 +59,13 @@ def serve(
     queue: Annotated[
         int, typer.Option("--queue", metavar="N", min=0, help="Requests that wait at most, of each model.")
     ] = 1024,
+    max_batch: Annotated[
+        int, typer.Option("--max-batch", metavar="ROWS", min=1, help="Of one run of a model of tensors; 1: no batches.")
+    ] = 32,
+    target: Annotated[
+        float, typer.Option("--target", metavar="MS", min=0.001, help="From a request to a model of tensors to its "
+                            "answer, which batches aim at.")
+    ] = 50.0,
     max_prompt: Annotated[
         int | None,
         typer.Option("--max-prompt", metavar="N", min=1, help="Tokens of a prompt; what the context has room for where "
@@ -117,12 +124,14 @@ def serve(
     /health/live, /health/ready   for a load balancer
     /metrics                      for Prometheus
 
-    opweld.toml beside a model of tensors says which versions are served, and more. --memory is each language model's.
-    Many requests share each of their steps. A request that finds the queue full is answered with 429.
+    Requests to a model of tensors share runs where its first dim is free, as far as that costs less than it saves;
+    opweld.toml beside a model says max_batch, target_ms, versions and more. Language models share each step among many
+    requests; --memory is each one's. A request that finds the queue full is answered with 429.
     SIGTERM or Ctrl-C lets answers end, a second one does not. A line of standard error tells of each request, never
     what it says. docs/guides/serve-models.md and serve-language-models.md have more.
     """
     check_installed("fastapi", "uvicorn", "prometheus_client", extra="serve")
+    from opweld.serve.inference.metrics import measured
     from opweld.serve.inference.repository import ModelRepository
     from opweld.serve.inference.settings import Settings
     from opweld.serve.limits import Keys, Limits, keys_of_file
@@ -147,11 +156,12 @@ def serve(
         interfaces: list[MakeInterface] = []
         repository, language = None, None
         if of_tensors:
-            usual = Settings(queue=queue, threads=threads or 0)
+            usual = Settings(max_batch=max_batch, target=target / 1e3, queue=queue, threads=threads or 0)
             repository = ModelRepository(of_tensors, usual, _say)
             repository.load_all()
             backends.append(repository)
-            interfaces.append(OpenInference(_observed(repository, tracing)).interface)
+            protocol = OpenInference(_observed(repository, tracing))
+            interfaces.append(partial(measured, repository, protocol.interface))
         if of_language:
             language, openai = _language(of_language, memory, threads, context, cache, queue)
             backends.append(language)

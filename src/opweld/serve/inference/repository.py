@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from opweld.serve.inference.model import Entry
 from opweld.serve.inference.program import check_no_circle
 from opweld.serve.inference.program_model import ProgramModel
 from opweld.serve.inference.settings import Settings, chosen, read_settings
+from opweld.serve.inference.settled import settled
 from opweld.serve.inference.tensors import Tensors
 from opweld.serve.inference.workers import Workers
 from opweld.serve.refusal import Refusal
@@ -57,6 +58,10 @@ class ModelRepository:
         self._places()
 
     # ---- what there is ----
+
+    def __iter__(self) -> Iterator[Opened]:
+        """All versions that are loaded."""
+        return iter([model for versions in self._loaded.values() for model in versions.values()])
 
     def get(self, name: str, version: str = "") -> Opened:
         """See `Repository`."""
@@ -198,7 +203,7 @@ class ModelRepository:
             self._tell(f"{place.name}: version {version} loaded, a program of {', '.join(model.uses) or 'no models'}")
             return model
         if is_artifact(path):
-            session = Session(path, threads=settings.threads or None, verify=True)
+            session = Session(settled(path), threads=settings.threads or None)
         else:
             self._tell(f"{place.name}: compiling {path}")
             session = Session(compiled(path), threads=settings.threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
+from opweld.build.artifact import read
 from opweld.errors import ArtifactError, ClosedError, InputError, LateError, MissingModelError, ModelError, OptionError
 from opweld.serve.inference.model import Call, Repository, Run
 from opweld.serve.inference.repository import ModelRepository
@@ -111,7 +113,7 @@ def test_calls_end_on_what_they_began_with(folder: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_an_artifact_that_was_damaged_is_not_loaded(folder: Path) -> None:
+def test_an_artifact_that_was_damaged_is_not_loaded(folder: Path, cache_folder: Path) -> None:
     async def scenario() -> None:
         repository = opened(folder)
         with (folder / "plus/2/module.so").open("r+b") as file:
@@ -119,6 +121,11 @@ def test_an_artifact_that_was_damaged_is_not_loaded(folder: Path) -> None:
         with pytest.raises(ArtifactError, match="another content than when it was written"):
             await repository.load("plus")
         assert await first(repository) == 2
+        (folder / "plus/2/weights.bin").write_bytes(b"")
+        os.truncate(folder / "plus/2/module.so", 100)
+        with pytest.raises(ArtifactError, match=r"module.so has 100 bytes"):
+            await repository.load("plus")
+        assert await first(repository) == 2  # it runs what nobody else can change
         (entry,) = [one for one in repository.index() if (one.name, one.version) == ("plus", "2")]
         assert entry.state == "READY"
         await repository.close()
@@ -167,7 +174,7 @@ def test_a_call_is_observed(kernels: bool, artifacts: list[Path]) -> None:
     async def scenario() -> None:
         repository = opened(artifacts[0])
         model, observer = repository.get("1"), Watching(kernels)
-        assert model.artifact == artifacts[0]
+        assert model.artifact is not None and read(model.artifact) == read(artifacts[0])
         call = Call(observer=observer)
         assert (await model.infer({"x": X}, call))["y"].tolist() == [[1] * 3] * 2
         (run,) = observer.runs
