@@ -36,9 +36,8 @@ def test_kernels_are_found() -> None:
     assert {"layer_norm", "softmax"} <= set(KERNELS)
 
 
-@pytest.mark.parametrize(("kernel", "arch"), [("softmax", 90), ("layer_norm", 80)])
-def test_a_configuration_does_not_spill(kernel: str, arch: int, cache_folder: Path, tmp_path: Path) -> None:
-    assert findings(arch, kernel, tmp_path, most=2) == []
+def test_a_configuration_does_not_spill(cache_folder: Path, tmp_path: Path) -> None:
+    assert findings(90, "softmax", tmp_path, most=2) == []
 
 
 @pytest.mark.slow

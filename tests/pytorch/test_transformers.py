@@ -153,7 +153,9 @@ def test_a_paged_cache_is_refused_with_a_remedy() -> None:
         attention_forward(torch.nn.Module(), query, query, query, None, cache=object())
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt-oss"])
+@pytest.mark.parametrize(
+    "kind", ["llama", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mistral", "gemma2", "gpt-oss"))]
+)
 def test_decoders_with_padding_compiled_and_not(kind: str) -> None:
     model = decoder(kind)
     read = PADDED.bool()
@@ -169,7 +171,7 @@ def test_decoders_with_padding_compiled_and_not(kind: str) -> None:
             torch.testing.assert_close(found, right[: len(found)], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("cache", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
 def test_generation_with_a_cache_compiled_and_not(cache: str) -> None:
     model = decoder("gemma2")
     told = {"input_ids": IDS, "attention_mask": PADDED, "max_new_tokens": 6, "do_sample": False}

@@ -17,7 +17,8 @@ CALLS = 60_000_000
 
 KILOBYTES = 1_000_000
 
-NAMES = [name for name in HARD if name != "elementwise"]
+LONG = ("concat", "sum")
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in HARD if name != "elementwise"]
 
 
 @pytest.mark.parametrize("name", NAMES)
