@@ -39,6 +39,7 @@ class ModelMetrics(Collector):
 
     def _runs(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
         """Of compiled models, which programs are not."""
+        called = HistogramMetricFamily("opweld_model_call_seconds", "From a call to the end of its run", labels=_BY)
         queued = HistogramMetricFamily("opweld_model_queue_seconds", "That calls waited", labels=_BY)
         took = HistogramMetricFamily("opweld_model_run_seconds", "That runs took", labels=_BY)
         rows = HistogramMetricFamily("opweld_model_batch_rows", "Rows of runs", labels=_BY)
@@ -47,11 +48,12 @@ class ModelMetrics(Collector):
             if not isinstance(model, LoadedModel):
                 continue
             tally, labels = model.tally, (model.name, model.version)
-            for family, told in ((queued, tally.queue_seconds), (took, tally.run_seconds), (rows, tally.rows)):
+            of_calls = (called, tally.call_seconds), (queued, tally.queue_seconds)
+            for family, told in (*of_calls, (took, tally.run_seconds), (rows, tally.rows)):
                 family.add_metric(labels, told.buckets(), told.sum)
             for reason in REASONS:
                 batches.add_metric((*labels, reason), tally.reasons[reason])
-        yield from (queued, took, rows, batches)
+        yield from (called, queued, took, rows, batches)
 
 
 def measured(

@@ -41,7 +41,8 @@ class Tally:
     """Of one version of a model. All times are in nanoseconds.
 
     Attributes:
-        queue_seconds, run_seconds: of calls, and of runs. rows: of runs.
+        call_seconds, queue_seconds: of calls, from when they came to the end of their run, and to its begin.
+        run_seconds, rows: of runs.
         reasons: why batches were closed.
     """
 
@@ -49,7 +50,8 @@ class Tally:
         self.calls = self.failures = self.refused = self.runs = 0
         self.waited_ns = self.computed_ns = self.last_ns = 0
         self.running = 0
-        self.queue_seconds, self.run_seconds, self.rows = Histogram(SECONDS), Histogram(SECONDS), Histogram(ROWS)
+        self.call_seconds, self.queue_seconds = Histogram(SECONDS), Histogram(SECONDS)
+        self.run_seconds, self.rows = Histogram(SECONDS), Histogram(ROWS)
         self.reasons: Counter[Reason] = Counter()
 
     def ran(self, reason: Reason, rows: int, took: int) -> None:
@@ -65,6 +67,7 @@ class Tally:
         self.failures += failed
         self.waited_ns += waited
         self.computed_ns += took
+        self.call_seconds.add((waited + took) / 1e9)
         self.queue_seconds.add(waited / 1e9)
         self.last_ns = time.time_ns()
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import numpy as np
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -36,6 +37,9 @@ def test_metrics(tmp_path: Path) -> None:
         assert found["opweld_model_calls_total", "answered"] == 3 and found["opweld_model_calls_total", "failed"] == 0
         assert found["opweld_model_calls_waiting",] == found["opweld_model_calls_running",] == 0
         assert found["opweld_model_queue_seconds_count",] == found["opweld_model_run_seconds_count",] == 3
+        assert found["opweld_model_call_seconds_count",] == 3
+        parts = found["opweld_model_queue_seconds_sum",] + found["opweld_model_run_seconds_sum",]
+        assert found["opweld_model_call_seconds_sum",] == pytest.approx(parts)
         assert found["opweld_model_batch_rows_sum",] == 6 and found["opweld_model_batch_rows_bucket", "1.0"] == 0
         assert found["opweld_model_batches_total", "idle"] == 3 and found["opweld_model_batches_total", "full"] == 0
         await repository.close()

@@ -57,7 +57,7 @@ function summary(values) {
   return strange ? `${range}; ${count(strange)} not finite` : range;
 }
 
-/** The largest values by their class, and bars of all. */
+/** The largest values by their index, which is the class of a classifier, and bars of all. */
 function vector(name, dtype, values) {
   const order = largest(values, TOP);
   const place = el("div");
@@ -66,7 +66,7 @@ function vector(name, dtype, values) {
     const part = asParts.checked ? softmax(values) : null;
     const told = (i) => (part ? `${digits(part(i) * 100)} %` : element(values[i]));
     const rows = order.map((i) => [String(i), told(i)]);
-    place.replaceChildren(table([["class", false], [part ? "probability" : "value", true]], rows));
+    place.replaceChildren(table([["index", false], [part ? "probability" : "value", true]], rows));
   };
   show();
   const toggle = isFloat(dtype) ? el("label", { class: "check" }, asParts, "as probabilities (softmax)") : null;

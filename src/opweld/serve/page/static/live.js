@@ -35,7 +35,7 @@ const SHOWN = {
       ["opweld_model_queue_seconds", "Time in the queue"],
       ["opweld_model_run_seconds", "Time of a run"],
     ],
-    rate: ["opweld_model_calls_total", "calls a second"],
+    rate: ["opweld_model_calls_total", "answers a second", { outcome: "answered" }],
     gauges: [
       ["opweld_model_calls_waiting", "waiting"],
       ["opweld_model_calls_running", "running"],
@@ -73,8 +73,8 @@ export function livePanel(model) {
   const element = el("section", { class: "card", "aria-label": "Live" }, el("h3", { text: "Live" }), tiles, charts);
   const show = (readings) => {
     const now = readings.last;
-    const [counter, words] = shown.rate;
-    const facts = [[words, digits(readings.rate(counter, wanted))]];
+    const [counter, words, which] = shown.rate;
+    const facts = [[words, digits(readings.rate(counter, { ...wanted, ...which }))]];
     const latency = shown.latencies[0];
     if (latency) {
       const { buckets } = recent(readings, latency[0], wanted);
@@ -131,17 +131,18 @@ const latencyChart = (readings, name, title, wanted) => distribution(readings, n
 
 const batchChart = (readings, name, wanted) => distribution(readings, name, "Rows a run", wanted, String);
 
-function rateChart(readings, [name, words], wanted) {
+function rateChart(readings, [name, words, which], wanted) {
+  const own = { ...wanted, ...which };
   const rates = readings.series((now, before, span) => {
-    const counted = total(now, name, wanted);
-    return counted === null || !span ? null : Math.max(0, counted - (total(before, name, wanted) ?? 0)) / span;
+    const counted = total(now, name, own);
+    return counted === null || !span ? null : Math.max(0, counted - (total(before, name, own) ?? 0)) / span;
   });
   if (rates.length < 2 || rates.every((rate) => !rate)) return null;
   const title = `${words[0].toUpperCase()}${words.slice(1)}`;
   const most = Math.max(...rates.map((rate) => rate ?? 0));
   const label = `${title} in the last minute, ${digits(most)} at most`;
   const heading = el("h4", { text: `${title}, at most ${digits(most)}` });
-  return el("div", { class: "drawing" }, heading, line(rates, ["a minute ago", "now"], label));
+  return el("div", { class: "drawing" }, heading, line(rates, [`${Math.round(readings.span)} s ago`, "now"], label));
 }
 
 /** Requests of the whole server by their path and status. */
