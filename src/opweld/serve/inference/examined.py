@@ -167,16 +167,19 @@ def _padded(session: Session, tensors: Tensors, rows: Rows, pad: Padding) -> Row
 
 
 def _row(session: Session, seed: int, dims: Mapping[str, int] | None = None) -> dict[str, Array]:
-    """Inputs of one row. dims: sizes of those that are not to be usual."""
+    """Inputs of one row, or as they are where the model fixes their number. dims: sizes of those that are not to be
+    usual."""
+    declared = session.manifest.inputs
     feeds, _ = fitting_inputs(
-        session.manifest.inputs,
+        declared,
         session.check,
         given={},
         dims=dims or {},
         seed=seed,
         expected=expectation_of(session.folder),
     )
-    return {name: array[:1] for name, array in feeds.items()}
+    free = {info.name for info in declared if info.shape and isinstance(info.shape[0], str)}
+    return {name: array[:1] if name in free else array for name, array in feeds.items()}
 
 
 def _unlike(tensors: Tensors, found: list[Array], expected: list[Array]) -> str:

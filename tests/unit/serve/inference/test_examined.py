@@ -48,6 +48,13 @@ def test_others_say_why_they_do_not(text: str, reason: str) -> None:
     assert told.rows is None and reason in told.reason
 
 
+@pytest.mark.parametrize("other", ["float r", "float[2] r"])
+def test_inputs_whose_rows_are_fixed_are_fed_whole(other: str) -> None:
+    told = found(graph(f"(float[N, 2] x, {other}) => (float[N, 2] y) {{ y = Mul(x, r) }}"))
+    assert "first dim of its input 'r' is not free" in told.reason
+    assert list(told.seconds) == [(None, 1)]
+
+
 def test_who_wants_no_batches_has_none() -> None:
     assert found(plus(1), replace(SETTINGS, max_batch=1)).reason == "max_batch is 1"
 
