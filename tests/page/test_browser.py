@@ -20,6 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from opweld.serve.inference.model import TensorSpec
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
@@ -39,7 +40,7 @@ from tests.unit.serve.fakes import (
     eventually,
     listening,
 )
-from tests.unit.serve.tensor_models import DTYPES, FakeRepository, same
+from tests.unit.serve.tensor_models import DTYPES, FakeModel, FakeRepository, same
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
 
@@ -114,7 +115,8 @@ def counted(repository: FakeRepository, limits: Limits, metrics: Metrics) -> Int
 @contextmanager
 def serving(keys: Sequence[str] = ()) -> Generator[Running]:
     engine, repository = FakeEngine(), FakeRepository()
-    repository.models[HOSTILE] = {"1": same(HOSTILE, np.float32)}
+    hostile = TensorSpec(HOSTILE, np.dtype(object), (HOSTILE,))
+    repository.models[HOSTILE] = {"1": FakeModel(HOSTILE, [hostile], [hostile], dict)}
     for name, shape in IMAGES.items():
         repository.models[name] = {"1": same(name, np.uint8 if name == "bytes" else np.float32, shape)}
     language = Models(
@@ -197,6 +199,9 @@ def test_a_name_is_never_markup(at: Open) -> None:
     shown = at()
     shown.page.get_by_role("navigation", name="Models").get_by_role("link", name=HOSTILE).click()
     expect(shown.page.get_by_role("heading", name=HOSTILE)).to_be_visible()
+    expect(shown.page).to_have_title(f"{HOSTILE} · opweld")
+    shown.page.get_by_label("Text").fill(HOSTILE)
+    expect(tried(shown).get_by_role("listitem")).to_have_text(HOSTILE)
     expect(shown.page).to_have_title(f"{HOSTILE} · opweld")
     assert shown.page.locator("img").count() == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -101,7 +102,7 @@ def test_reports_are_made_once_and_found_by_their_tokens_alone(monkeypatch: pyte
         status, _, told = ask(running, post("/page/report", {"name": "simple"}, **KEY))
         assert (status, told) == (422, {"error": "no report: simple has no artifact of its own, of which one is made"})
         assert ask(running, post("/page/report", {"name": "none"}, **KEY))[0] == 404
-        assert ask(running, post("/page/report", {}, **KEY))[:3:2] == (400, {"error": "name: Field required"})
+        assert ask(running, post("/page/report", {}, **KEY))[:3:2] == (400, {"error": "body.name: Field required"})
 
 
 def test_a_report_is_made_again_of_what_has_changed_and_few_are_kept(
@@ -129,6 +130,38 @@ def test_a_report_is_made_again_of_what_has_changed_and_few_are_kept(
 
     monkeypatch.setattr(reports, "_report", make)
     asyncio.run(check())
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+    """An artifact, and a program in the place of `opweld report`, which is given the name in $5 and the file in $7."""
+    program = folder / "program"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(reports, "sys", SimpleNamespace(executable=str(program)))
+    (folder / "model.opweld").mkdir()
+    return folder / "model.opweld"
+
+
+def test_a_report_knows_the_name_of_its_artifact_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    artifact = stand_in(tmp_path, monkeypatch, 'echo "$5 $PWD" > "$7"')
+    kept = Reports()
+    assert kept.get(asyncio.run(kept.token(artifact))).decode() == f"./model.opweld {tmp_path}\n"
+
+
+def test_nobody_waits_for_a_report_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    artifact = stand_in(tmp_path, monkeypatch, f"echo $$ > {tmp_path / 'pid'}; exec sleep 1000")
+
+    async def scenario() -> None:
+        asked = asyncio.create_task(Reports().token(artifact))
+        while not (pid := tmp_path / "pid").is_file() or not pid.read_text():
+            await asyncio.sleep(0.01)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid.read_text()), 0)
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.slow

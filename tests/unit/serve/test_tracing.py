@@ -24,6 +24,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+import opweld
 from opweld.errors import OptionError
 from opweld.serve.inference.model import Call, Run
 from opweld.serve.interface import Interface
@@ -287,6 +288,12 @@ def test_a_collector(monkeypatch: pytest.MonkeyPatch, address: str, endpoint: st
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", library)
     tracing_to(address, requests=1.0, kernels=0.0).close()
     assert made == [endpoint]
+
+
+def test_nothing_else_imports_what_traces() -> None:
+    package = Path(opweld.__file__).parent
+    found = [path for path in package.rglob("*.py") if "from opentelemetry" in path.read_text(encoding="utf-8")]
+    assert {path.parent for path in found} == {package / "serve" / "tracing"}
 
 
 def test_destinations_that_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

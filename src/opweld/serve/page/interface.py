@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
@@ -63,14 +62,9 @@ def page_interface(
         return Response(reports.get(token), headers=_REPORT_HEADERS, media_type="text/html")
 
     _ = models, report, made
-    return Interface("/page", router, _refuse, _faults, lambda refusal: b"")
+    return Interface("/page", router, _refuse)
 
 
 def _refuse(refusal: Refusal) -> Response:
     headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
     return JSONResponse({"error": str(refusal)}, refusal.status, headers)
-
-
-def _faults(error: RequestValidationError) -> Refusal:
-    fault = error.errors()[0]
-    return Refusal(400, f"{'.'.join(map(str, fault['loc'][1:])) or 'the body'}: {fault['msg']}")

@@ -111,7 +111,7 @@ async function streamed(body, signal, told) {
 }
 
 /** Server-sent events whose data is JSON. */
-export async function* events(body) {
+async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let left = "";
   for (;;) {

@@ -2,7 +2,7 @@
 
 const NONE = "–";
 
-export const known = (value) => typeof value === "number" && Number.isFinite(value);
+const known = (value) => typeof value === "number" && Number.isFinite(value);
 
 /** Three significant digits, and no exponent where it can be done without; what is no finite number as it is. */
 export function digits(value) {

@@ -97,7 +97,7 @@ async function drawn(file, canvas, width, height, fit) {
 }
 
 /** RGBA as numbers of a layout: grey where there is one channel. */
-export function numbers(pixels, { channels, planar, mean, std, reversed }) {
+function numbers(pixels, { channels, planar, mean, std, reversed }) {
   const count = pixels.length / 4;
   const made = new Float32Array(count * channels);
   const grey = [0.299, 0.587, 0.114];
