@@ -8,6 +8,7 @@
     predictor.py   what an actor does with batches
     predict.py     a dataset with the outputs of a model
     parts.py       a dataset as parts that are the same rows in every job
+    ahead.py       parts, found while others are computed
     writers.py     actors that write parts, in the place of those that die
     write.py       files that a job which is begun again neither loses nor doubles
 

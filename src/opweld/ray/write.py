@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opweld.build.turns import Holder, turn
 from opweld.errors import InputError, OptionError
+from opweld.ray.ahead import Ahead
 from opweld.ray.columns import Columns
 from opweld.ray.packages import parquet
 from opweld.ray.parts import Part, Sized, blocks_of, parts_of
@@ -132,9 +133,11 @@ def write(
         _put(place, _Manifest(_FORMAT, asked))
         count = actors or max(1, (processors() - 1) // threads)
         writers = Writers(count, threads, shipment, columns, threads, str(place), batch_size)
+        parts = Ahead(parts_of(blocks, asked.part_rows))
         try:
-            done = _write(place, parts_of(blocks, asked.part_rows), found, writers, progress)
+            done = _write(place, parts, found, writers, progress)
         finally:
+            parts.close()
             writers.close()
         _put(place, _Manifest(_FORMAT, asked, done.parts, done.rows))
     return done
@@ -142,7 +145,7 @@ def write(
 
 def _write(
     folder: Path,
-    parts: Iterator[Part],
+    parts: Ahead,
     found: Mapping[int, Path],
     writers: Writers,
     progress: Callable[[Written], None] | None,
@@ -159,21 +162,21 @@ def _write(
 
     last = -1
 
-    def missing() -> Iterator[tuple[str, Part]]:
+    def wanted(part: Part) -> bool:
+        """Whether it has no file; of one that has, the rows are counted."""
         nonlocal last
-        for part in parts:
-            last = part.number
-            if (path := found.get(part.number)) is None:
-                yield _name(part.number), part
-                continue
-            if (rows := parquet.read_metadata(path).num_rows) != part.rows:
-                raise InputError(
-                    f"{path} has {rows} rows, and the dataset {part.rows} in their place: it is another one than when "
-                    "the job was begun; name another folder"
-                )
-            tell(rows, found=1)
+        last = part.number
+        if (path := found.get(part.number)) is None:
+            return True
+        if (rows := parquet.read_metadata(path).num_rows) != part.rows:
+            raise InputError(
+                f"{path} has {rows} rows, and the dataset {part.rows} in their place: it is another one than when the "
+                "job was begun; name another folder"
+            )
+        tell(rows, found=1)
+        return False
 
-    for _, rows in writers.written(missing()):
+    for _, rows in writers.written(parts, wanted):
         tell(rows)
     if more := sorted(number for number in found if number > last):
         raise InputError(
@@ -215,10 +218,6 @@ def _begun(folder: Path) -> _Manifest | None:
 def _found(folder: Path) -> dict[int, Path]:
     """Complete parts, by number."""
     return {int(path.stem.removeprefix("part-")): path for path in folder.glob("part-*.parquet")}
-
-
-def _name(number: int) -> str:
-    return f"part-{number:08}.parquet"
 
 
 def _asked(shipment: Shipment, columns: Columns, batch_size: int, part_rows: int) -> _Asked:

@@ -1,8 +1,7 @@
 """Actors that write parts, and others in the place of those that die.
 
 A part is written by whoever has it first; a file of its name is the same whoever wrote it. So an actor that dies costs
-what it was at, and nothing else: its part goes to the next one that is free, and a new actor is asked for, which takes
-parts when there is a place for it.
+what it was at, and nothing else: its part goes to the next one that is free.
 """
 
 from __future__ import annotations
@@ -10,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections import deque
-from collections.abc import Iterator, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from opweld.errors import RunError
+from opweld.ray.ahead import Ahead
 from opweld.ray.columns import Columns
 from opweld.ray.packages import BlockAccessor, exceptions, parquet, ray
 from opweld.ray.parts import Part, batches_of
@@ -24,6 +25,10 @@ from opweld.ray.shipment import Shipment
 
 ATTEMPTS: Final = 5
 """Actors that may die on a part before it is given up."""
+
+_LOOK_S: Final = 0.1
+_PATIENCE_S: Final = 5.0
+"""How long actors wait for a part, while no processor is free, before one of them gives way."""
 
 LEFT: Final = ".new-"
 """What the name of a file begins with that is not complete yet."""
@@ -60,77 +65,123 @@ class Writer:
 
 
 class Writers:
-    """A pool of `Writer` actors."""
+    """A pool of `Writer` actors.
+
+    They share the processors of the cluster with the tasks that read the dataset. An actor that has nothing to do while
+    reading has no processor gives way; where parts wait and a processor is free, there is another actor. So no number
+    of them, and no node that dies, stops a job as long as one processor is there.
+    """
 
     def __init__(self, count: int, threads: int, *arguments: Any) -> None:
         """`arguments`: of each `Writer`. `threads`: processors that Ray reserves for each."""
-        self._actor = ray.remote(num_cpus=threads, max_restarts=0, max_task_retries=0)(Writer)
-        self._arguments = arguments
+        self._kind = ray.remote(num_cpus=threads, max_restarts=0, max_task_retries=0)(Writer)
+        self._count, self._threads, self._arguments = count, threads, arguments
         self._starting: dict[Any, Any] = {}
         self._idle: list[Any] = []
-        self._running: dict[Any, tuple[Any, str, Part]] = {}
-        self._again: deque[tuple[str, Part]] = deque()
-        self._deaths: dict[int, int] = {}
+        self._running: dict[Any, tuple[Any, Part]] = {}
+        self._waiting: deque[Part] = deque()
+        self._deaths: Counter[int] = Counter()
+        self._spare = 0
+        self._worked = time.monotonic()
         for _ in range(count):
             self._start()
 
-    def written(self, parts: Iterator[tuple[str, Part]]) -> Iterator[tuple[Part, int]]:
-        """Writes parts, each to the file of its name; yields each part that is written, and how many rows it has.
+    def written(self, parts: Ahead, wanted: Callable[[Part], bool]) -> Iterator[tuple[Part, int]]:
+        """Writes those parts that are wanted; yields each that is written, and how many rows its file has.
 
-        No more are taken from `parts` than there are actors free. Raises what a part raises, RunError for one on which
-        one actor after the other dies."""
-        exhausted = False
+        Raises what finding or writing a part raises, RunError for one on which one actor after the other dies."""
         while True:
-            while self._idle and not (exhausted and not self._again):
-                given = self._again.popleft() if self._again else next(parts, None)
-                if given is None:
-                    exhausted = True
-                    break
-                self._submit(*given)
-            if exhausted and not self._running and not self._again:
+            if not self._waiting and (part := parts.take(0 if self._busy else _LOOK_S)) is not None:
+                self._worked = time.monotonic()
+                if wanted(part):
+                    self._waiting.append(part)
+            while self._idle and self._waiting:
+                self._submit(self._waiting.popleft())
+            if self._waiting:
+                self._grow()
+            elif not self._running and not parts.ended:
+                self._give_way()
+            elif not self._running:
                 return
             yield from self._wait()
 
     def close(self) -> None:
         """Ends all actors."""
-        for actor in (*self._starting.values(), *self._idle, *(actor for actor, _, _ in self._running.values())):
+        for actor in (*self._starting.values(), *self._idle, *(actor for actor, _ in self._running.values())):
             ray.kill(actor)
         self._starting, self._idle, self._running = {}, [], {}
 
+    @property
+    def _busy(self) -> bool:
+        """Whether something may end that the pool waits for."""
+        return bool(self._running or self._starting)
+
     def _start(self) -> None:
-        actor = self._actor.remote(*self._arguments)
+        actor = self._kind.remote(*self._arguments)
         self._starting[actor.ready.remote()] = actor
 
-    def _submit(self, name: str, part: Part) -> None:
+    def _grow(self) -> None:
+        """Asks for an actor where parts wait for one and there is a place for it, or there is none at all."""
+        there = len(self._idle) + len(self._running)
+        if self._starting or there >= self._count:
+            return
+        if there == 0 or _free_processors() >= self._threads + self._spare:
+            self._start()
+
+    def _give_way(self) -> None:
+        """Ends an actor that waits for a part, and those that are not there yet, where reading has no processor."""
+        if time.monotonic() - self._worked < _PATIENCE_S or _free_processors() >= 1:
+            return
+        self._worked, self._spare = time.monotonic(), 1
+        for actor in self._starting.values():
+            ray.kill(actor)
+        self._starting = {}
+        if self._idle:
+            ray.kill(self._idle.pop())
+
+    def _submit(self, part: Part) -> None:
         actor = self._idle.pop()
         cuts = [(piece.start, piece.stop) for piece in part.pieces]
-        task = actor.write.remote(name, cuts, *(piece.block for piece in part.pieces))
-        self._running[task] = (actor, name, part)
+        task = actor.write.remote(file_name(part.number), cuts, *(piece.block for piece in part.pieces))
+        self._running[task] = (actor, part)
 
     def _wait(self) -> Iterator[tuple[Part, int]]:
-        (done,), _ = ray.wait([*self._running, *self._starting], num_returns=1)
-        if done in self._starting:
-            actor = self._starting.pop(done)
-            if _result(done) is None:
-                self._start()
+        """What ends next, if it does so soon."""
+        if not self._busy:
+            return
+        ended, _ = ray.wait([*self._running, *self._starting], num_returns=1, timeout=_LOOK_S)
+        for task in ended:
+            result = _result(task)
+            if task in self._starting:
+                actor = self._starting.pop(task)
+                self._idle += [] if result is None else [actor]
+                continue
+            self._worked = time.monotonic()
+            actor, part = self._running.pop(task)
+            if result is None:
+                self._died(actor, part)
             else:
                 self._idle.append(actor)
-            return
-        actor, name, part = self._running.pop(done)
-        rows = _result(done)
-        if rows is not None:
-            self._idle.append(actor)
-            yield part, rows
-            return
-        deaths = self._deaths[part.number] = self._deaths.get(part.number, 0) + 1
-        if deaths == ATTEMPTS:
-            raise RunError(
-                f"{ATTEMPTS} actors died while they wrote {name}, for want of memory perhaps: take fewer rows a part "
-                "(part_rows), smaller batches (batch_size), or fewer actors"
-            )
+                yield part, result
+
+    def _died(self, actor: Any, part: Part) -> None:
         ray.kill(actor)
-        self._again.append((name, part))
-        self._start()
+        self._waiting.appendleft(part)
+        self._deaths[part.number] += 1
+        if self._deaths[part.number] == ATTEMPTS:
+            raise RunError(
+                f"{ATTEMPTS} actors died while they wrote {file_name(part.number)}, for want of memory perhaps: take "
+                "fewer rows a part (part_rows), smaller batches (batch_size), or fewer actors"
+            )
+
+
+def file_name(number: int) -> str:
+    """Of a part."""
+    return f"part-{number:08}.parquet"
+
+
+def _free_processors() -> float:
+    return ray.available_resources().get("CPU", 0.0)
 
 
 def _result(task: Any) -> int | None:

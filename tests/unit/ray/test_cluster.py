@@ -197,3 +197,10 @@ def test_what_one_part_raises_ends_the_job(cluster: Any, model: Path, tmp_path: 
     with pytest.raises(InputError, match="column 'id' is int64, and input 'x' takes float32"):
         write(dataset(), model, tmp_path, inputs={"x": "id"})
     assert not list(tmp_path.glob("part-*"))
+
+
+def test_actors_leave_a_processor_to_reading(cluster: Any, model: Path, tmp_path: Path) -> None:
+    """More are asked for than there are processors, so that none would be left when all of them are there."""
+    done = write(dataset(), model, tmp_path, actors=6, part_rows=500)
+    assert done.rows == COUNT
+    check(tmp_path)
