@@ -6,7 +6,8 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,13 +31,18 @@ from opweld.serve.inference.model import Call, Run
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Limits
 from opweld.serve.metrics import Metrics
+from opweld.serve.open_inference.grpc.descriptors import CLASSES
+from opweld.serve.open_inference.grpc.messages import SERVICE
+from opweld.serve.open_inference.interface import OpenInference
 from opweld.serve.refusal import Refusal
+from opweld.serve.server import Server, reserve
 from opweld.serve.tracing.export import tracing_to
 from opweld.serve.tracing.grpc import TracedCalls
 from opweld.serve.tracing.http import TracedRequests
 from opweld.serve.tracing.models import TracedRepository
 from opweld.serve.tracing.request import CallTrace, Tracing, current
-from tests.unit.serve.fakes import FAIL, eventually, serving
+from tests.patience import PATIENCE_S
+from tests.unit.serve.fakes import FAIL, eventually, listening, serving
 from tests.unit.serve.raw import ask, head, post
 from tests.unit.serve.tensor_models import KERNEL, FakeRepository
 
@@ -248,6 +254,47 @@ def test_calls_of_grpc() -> None:
     assert last is not None
     inside = [span.name for span in spans.all if span.context and span.context.trace_id == last.trace_id]
     assert sorted(inside) == ["a.Service/Stream", "batch", "batch", "queue", "queue", "run", "run"]
+
+
+@contextmanager
+def open_inference(spans: Spans, repository: FakeRepository) -> Generator[str]:
+    """A server of the protocol over gRPC, whose calls are traced: its address."""
+    protocol = OpenInference(TracedRepository(repository))
+    reserved = reserve("127.0.0.1", 0)
+    address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    listener = protocol.listener(reserved, [TracedCalls(spans.tracing)])
+    with listening(Server([repository], [protocol.interface], limits=Limits(drain=0.0), listeners=[listener])):
+        yield address
+
+
+def request_of(model: str) -> Any:
+    tensor = CLASSES["ModelInferRequest"].InferInputTensor(name="x", datatype="FP32", shape=[1])
+    raw = np.ones(1, np.float32).tobytes()
+    return CLASSES["ModelInferRequest"](model_name=model, inputs=[tensor], raw_input_contents=[raw])
+
+
+def test_the_protocol_over_grpc() -> None:
+    spans, repository = Spans(kernels=0.0), FakeRepository()
+    give, take = CLASSES["ModelInferRequest"].SerializeToString, CLASSES["ModelInferResponse"].FromString
+    with open_inference(spans, repository) as address, grpc.insecure_channel(address) as channel:
+        live = channel.unary_unary(f"/{SERVICE}/ServerLive")
+        infer = channel.unary_unary(f"/{SERVICE}/ModelInfer", give, take)
+        assert live(b"", timeout=PATIENCE_S)
+        infer(request_of("same_FP32"), metadata=(("traceparent", PARENT),), timeout=PATIENCE_S)
+        with pytest.raises(grpc.RpcError):
+            infer(request_of("none"), timeout=PATIENCE_S)
+        talk = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer", give)(iter([request_of("slow")]))
+        eventually(lambda: repository.models["slow"]["1"].statistics.running == 1)
+        talk.cancel()
+        eventually(lambda: repository.models["slow"]["1"].gone == 1)
+        eventually(lambda: sum(span.kind is SpanKind.SERVER for span in spans.all) == 3)
+    assert spans.inside(f"{SERVICE}/ModelStreamInfer") == ["queue"]
+    assert spans.named(f"{SERVICE}/ModelStreamInfer").status.status_code is StatusCode.UNSET
+    codes = [(one.attributes or {})["rpc.grpc.status_code"] for one in spans.all if one.kind is SpanKind.SERVER]
+    assert codes == [0, grpc.StatusCode.NOT_FOUND.value[0], grpc.StatusCode.CANCELLED.value[0]]
+    trace = int(PARENT[3:35], 16)
+    names = [span.name for span in spans.all if span.context and span.context.trace_id == trace]
+    assert names == ["decode", "queue", "run", "batch", "encode", f"{SERVICE}/ModelInfer"]
 
 
 def test_a_file_has_a_line_of_json_a_span(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import grpc
@@ -21,6 +21,9 @@ _FAULTS = {
 }
 """Those that OpenTelemetry takes for errors of a server."""
 
+_PROBES = {"ServerLive", "ServerReady"}
+"""What load balancers ask all day."""
+
 
 class TracedCalls(grpc.aio.ServerInterceptor):
     """Traces calls of a server of `grpc.aio`: unary ones, and streams whose handlers are generators. A stream is one
@@ -35,6 +38,8 @@ class TracedCalls(grpc.aio.ServerInterceptor):
         """The handler of a call, inside of a span."""
         handler = await continuation(handler_call_details)
         method: str = handler_call_details.method.removeprefix("/")
+        if method.rpartition("/")[2] in _PROBES:
+            return handler
         kept: dict[str, Any] = {}
         if handler is not None:
             kept = {
@@ -50,17 +55,19 @@ class TracedCalls(grpc.aio.ServerInterceptor):
     def _unary(self, answer: Callable[[Any, Any], Awaitable[Any]], method: str) -> Any:
         async def traced(message: Any, context: Any) -> Any:
             with self._request(method, context) as request:
+                request.received()
                 answered = await answer(message, context)
                 request.answered()
                 return answered
 
         return traced
 
-    def _stream(self, answers: Callable[[Any, Any], AsyncIterator[Any]], method: str) -> Any:
-        async def traced(messages: Any, context: Any) -> AsyncIterator[Any]:
+    def _stream(self, answers: Callable[[Any, Any], AsyncGenerator[Any]], method: str) -> Any:
+        async def traced(messages: Any, context: Any) -> AsyncGenerator[Any]:
             with self._request(method, context):
-                async for answered in answers(messages, context):
-                    yield answered
+                async with aclosing(answers(messages, context)) as made:
+                    async for answered in made:
+                        yield answered
 
         return traced
 

@@ -96,12 +96,11 @@ class RequestTrace:
         self.span = span
         self._tracing = tracing
         self._since_1970 = time.time_ns() - time.monotonic_ns()
-        self._received = time.monotonic_ns()
-        self._answered = 0
+        self._received = self._answered = 0
         self._calls: list[CallTrace] = []
 
     def received(self) -> None:
-        """All of it is here."""
+        """All of it is here; of a stream nobody says so."""
         self._received = time.monotonic_ns()
 
     def answered(self) -> None:
@@ -132,10 +131,10 @@ class RequestTrace:
         above = set_span_in_context(self.span, Context())
         for call in self._calls:
             call.left = call.left or now
-            if len(self._calls) == 1:  # of a stream of calls nobody says where one ends and the next begins
+            if self._received:
                 self._span("decode", above, self._received, call.entered)
             self._write_call(above, call)
-            if len(self._calls) == 1 and self._answered:
+            if self._answered:
                 self._span("encode", above, call.left, self._answered)
 
     def _write_call(self, above: Context, call: CallTrace) -> None:
