@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from opweld.cli.language import LanguageModel
     from opweld.llm.encoder import Encoder
     from opweld.serve.inference.model import Repository
+    from opweld.serve.inference.repository import ModelRepository
     from opweld.serve.interface import Backend
     from opweld.serve.models import Models, Served
     from opweld.serve.server import Around, MakeInterface
@@ -131,13 +132,9 @@ def serve(
     what it says. docs/guides/serve-models.md and serve-language-models.md have more.
     """
     check_installed("fastapi", "uvicorn", "prometheus_client", extra="serve")
-    from opweld.serve.inference.metrics import measured
-    from opweld.serve.inference.repository import ModelRepository
-    from opweld.serve.inference.settings import Settings
     from opweld.serve.limits import Keys, Limits, keys_of_file
-    from opweld.serve.open_inference.interface import OpenInference
-    from opweld.serve.page.interface import page_interface
     from opweld.serve.server import Server, reserve
+    from opweld.serve.supervisor import supervised
 
     keys = Keys([*(api_key or ()), *(keys_of_file(api_key_file) if api_key_file else ())])
     given = named(models)
@@ -150,18 +147,20 @@ def serve(
         seconds=timeout,
         drain=drain,
     )
-    tracing = _tracing(trace, trace_requests, trace_kernels) if trace else None
     with reserve(host, port) as socket:  # before minutes of compiling, not after
+        if (status := supervised(_say)) is not None:
+            raise typer.Exit(status)
+        from opweld.serve.page.interface import page_interface  # the supervisor needs none of what is imported here
+
+        tracing = _tracing(trace, trace_requests, trace_kernels) if trace else None
         backends: list[Backend] = []
         interfaces: list[MakeInterface] = []
         repository, language = None, None
         if of_tensors:
-            usual = Settings(max_batch=max_batch, target=target / 1e3, queue=queue, threads=threads or 0)
-            repository = ModelRepository(of_tensors, usual, _say)
-            repository.load_all()
+            settings = (max_batch, target / 1e3, queue, threads or 0)
+            repository, open_inference = _of_tensors(of_tensors, settings, tracing)
             backends.append(repository)
-            protocol = OpenInference(_observed(repository, tracing))
-            interfaces.append(partial(measured, repository, protocol.interface))
+            interfaces.append(open_inference)
         if of_language:
             language, openai = _language(of_language, memory, threads, context, cache, queue)
             backends.append(language)
@@ -186,6 +185,23 @@ def _is_language(path: Path) -> bool:
     if not path.is_dir():
         return path.suffix == ".gguf"
     return (path / "config.json").is_file() or any(path.glob("*.gguf"))
+
+
+def _of_tensors(
+    given: Sequence[tuple[str | None, Path]], settings: tuple[int, float, int, int], tracing: Tracing | None
+) -> tuple[ModelRepository, MakeInterface]:
+    """Models of tensors, loaded, and the protocol that they are behind. settings: max_batch, target, queue, threads."""
+    from opweld.serve.inference.metrics import measured
+    from opweld.serve.inference.repository import ModelRepository
+    from opweld.serve.inference.settings import Settings
+    from opweld.serve.open_inference.interface import OpenInference
+
+    max_batch, target, queue, threads = settings
+    usual = Settings(max_batch=max_batch, target=target, queue=queue, threads=threads)
+    repository = ModelRepository(given, usual, _say)
+    repository.load_all()
+    protocol = OpenInference(_observed(repository, tracing))
+    return repository, partial(measured, repository, protocol.interface)
 
 
 def _language(

@@ -28,6 +28,7 @@ from opweld.cli.speed import Speed
 from opweld.errors import OptionError, UnsupportedError
 from opweld.llm.encoder import Encoder
 from opweld.llm.requests import Sampling
+from opweld.serve import supervisor
 from tests.patience import PATIENCE_S
 from tests.unit.llm.encoders import saved
 from tests.unit.serve.fakes import CONTEXT, STALL, FakeEngine, FakeTokenizer, eventually
@@ -72,8 +73,9 @@ def opweld(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     def run(*arguments: str, typed: str = "") -> tuple[str, str]:
         monkeypatch.setattr(language, "load", load)
         monkeypatch.setattr(serve, "load", load)
+        monkeypatch.setattr(supervisor, "supervised", lambda _: None)  # it would fork this process
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        main.app(list(arguments), standalone_mode=False)
+        main.application(arguments[:1])(list(arguments), standalone_mode=False)
         output, errors = capsys.readouterr()
         return output, errors
 
@@ -222,7 +224,7 @@ def test_encoders_are_served_as_such(tmp_path: Path) -> None:
         assert {one["index"]: one["relevance_score"] for one in answer["results"]} == dict(enumerate(scores))
         assert answer["usage"]["total_tokens"] == 6 + 5
     with pytest.raises(UnsupportedError, match=r"is an encoder \(bert\), which writes no text"):
-        main.app(["generate", str(maker), "x"], standalone_mode=False)
+        main.application(["generate"])(["generate", str(maker), "x"], standalone_mode=False)
 
 
 def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +281,7 @@ def test_help_loads_nothing_that_is_heavy() -> None:
     heavy = ("fastapi", "uvicorn", "torch", "tokenizers", "prometheus_client", "opweld.llm.requests", "opweld.serve")
     program = (
         "import sys, opweld.cli.main as m\n"
-        "try: m.app(['serve', '--help'])\nexcept SystemExit: pass\n"
+        "try: m.application(['serve'])(['serve', '--help'])\nexcept SystemExit: pass\n"
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     )
     answer = subprocess.run(

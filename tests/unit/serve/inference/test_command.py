@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.patience import PATIENCE_S
 from tests.unit.serve.fakes import eventually
 from tests.unit.serve.inference.small import plus, saved
@@ -71,4 +73,27 @@ def test_a_folder_of_models(tmp_path: Path) -> None:
         answer = posted(f"{address}/v2/models/plus/infer", body)
         assert answer["outputs"][0]["data"] == [2, 3, 4]
         process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+
+
+def server_of(process: subprocess.Popen[str]) -> int:
+    """The process that a supervisor watches."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 1
+    return int(children[0])
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    saved(plus(1), tmp_path / "plus.opweld")
+    body = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
+    with started(str(tmp_path)) as (process, _, address):
+        for _ in range(3):
+            eventually(lambda: is_ready(address))
+            pid = server_of(process)
+            os.kill(pid, signal.SIGKILL)
+            # Whoever comes meanwhile is not refused, but answered by the next one.
+            assert posted(f"{address}/v2/models/plus/infer", body)["outputs"][0]["data"] == [2, 3, 4]
+            assert server_of(process) != pid
+        process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
