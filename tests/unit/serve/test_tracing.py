@@ -294,7 +294,7 @@ def test_the_protocol_over_grpc() -> None:
     assert codes == [0, grpc.StatusCode.NOT_FOUND.value[0], grpc.StatusCode.CANCELLED.value[0]]
     trace = int(PARENT[3:35], 16)
     names = [span.name for span in spans.all if span.context and span.context.trace_id == trace]
-    assert names == ["decode", "queue", "run", "batch", "encode", f"{SERVICE}/ModelInfer"]
+    assert names == ["decode", "queue", "batch", "run", "encode", f"{SERVICE}/ModelInfer"]
 
 
 def test_a_file_has_a_line_of_json_a_span(tmp_path: Path) -> None:
