@@ -6,7 +6,7 @@ import itertools
 import math
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -63,7 +63,7 @@ class Batch:
     size: int
 
 
-@dataclass
+@dataclass(eq=False)
 class _Kind:
     """What is known of calls of a kind.
 
@@ -75,14 +75,6 @@ class _Kind:
     arrivals: Arrivals = field(default_factory=Arrivals)
     waiting: list[Waiting] = field(default_factory=list[Waiting])
     held: float | None = None
-
-    def take(self, calls: Sequence[Waiting]) -> None:
-        """They do not wait any more."""
-        if self.waiting[: len(calls)] == calls:
-            del self.waiting[: len(calls)]
-        else:
-            taken = set(map(id, calls))
-            self.waiting = [one for one in self.waiting if id(one) not in taken]
 
 
 class Batcher:
@@ -119,7 +111,8 @@ class Batcher:
         """
         self.max_rows, self.target, self.part, self.ragged = max_rows, target, part, ragged
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
-        self._count = 0
+        self._busy: list[_Kind] = []  # those of which calls wait
+        self._count = self._deadlines = 0
 
     def __len__(self) -> int:
         return self._count
@@ -128,41 +121,49 @@ class Batcher:
         """Of calls of a kind."""
         return self._of(kind).cost
 
+    def observe(self, batch: Batch, seconds: float) -> None:
+        """A run took so long."""
+        self._of(batch.calls[0].kind).cost.observe(batch.size, seconds)
+
     def add(self, one: Waiting) -> None:
         """A call came."""
         kind = self._of(one.kind)
         kind.arrivals.came(one.arrived)
+        if not kind.waiting:
+            self._busy.append(kind)
         insort(kind.waiting, one, key=_due)
         self._count += 1
+        self._deadlines += one.deadline < math.inf
 
     def remove(self, one: Waiting) -> bool:
         """Takes back a call; whether it still waited."""
         kind = self._of(one.kind)
         if one not in kind.waiting:
             return False
-        kind.take([one])
-        self._count -= 1
+        self._take(kind, [one])
         return True
 
-    def late(self, now: float) -> Iterator[Waiting]:
+    def late(self, now: float) -> list[Waiting]:
         """Takes out the calls whose deadline a run that begins now cannot meet."""
-        for kind in list(self._kinds.values()):
-            for one in [one for one in kind.waiting if one.deadline < math.inf]:
-                if now + kind.cost.seconds(one.rows * one.length) > one.deadline:
-                    kind.take([one])
-                    self._count -= 1
-                    yield one
+        if not self._deadlines:
+            return []
+        found: list[Waiting] = []
+        for kind in list(self._busy):
+            late = [one for one in kind.waiting if now + kind.cost.seconds(one.rows * one.length) > one.deadline]
+            if late:
+                self._take(kind, late)
+                found += late
+        return found
 
     def next(self, now: float) -> Batch | float:
         """The run that begins now, as there are processors for it, or when to ask again; infinite where nothing
         waits."""
         again = math.inf
-        for kind in sorted((kind for kind in self._kinds.values() if kind.waiting), key=_first_due):
+        for kind in self._busy if len(self._busy) == 1 else sorted(self._busy, key=_first_due):
             found = self._closed(kind, now)
             if isinstance(found, Batch):
-                kind.take(found.calls)
+                self._take(kind, found.calls)
                 kind.held = None
-                self._count -= len(found.calls)
                 return found
             again = min(again, found)
         return again
@@ -170,20 +171,22 @@ class Batcher:
     @property
     def due(self) -> float:
         """When the answer to the first call is due; infinite where nothing waits."""
-        return min((_first_due(kind) for kind in self._kinds.values() if kind.waiting), default=math.inf)
+        return min(map(_first_due, self._busy), default=math.inf)
 
     def _closed(self, kind: _Kind, now: float) -> Batch | float:
         """The batch of a kind's calls if it begins now, else when to ask again."""
         first, cost = kind.waiting[0], kind.cost
         calls, full = self._together(kind, now)
-        rows, length = sum(one.rows for one in calls), max(one.length for one in calls)
+        rows, length = first.rows, first.length
+        if len(calls) > 1:
+            rows, length = sum([one.rows for one in calls]), max([one.length for one in calls])
         held = now if kind.held is None else kind.held
         reason: Reason = "arrival" if kind.held is not None else "idle" if first.arrived == now else "worker"
         if full:
             reason = reason if len(calls) == 1 else "full"
         elif cost.fixed > 0:
             slack = first.due - now - cost.seconds((rows + first.rows) * length)
-            left = cost.fixed * self.part - sum(now - max(one.arrived, held) for one in calls)
+            left = cost.fixed * self.part - sum([now - max(one.arrived, held) for one in calls])
             wait = min(slack, left / len(calls))
             if len(calls) * kind.arrivals.expected(now) < left:
                 if wait > _BLINK:
@@ -198,6 +201,8 @@ class Batcher:
         first, cost = kind.waiting[0], kind.cost
         most = self._most(first, cost, now)
         calls, rows, length = [first], first.rows, first.length
+        if len(kind.waiting) == 1:
+            return calls, rows >= self.max_rows or (rows + 1) * length > most
         others = itertools.islice(kind.waiting, 1, None)
         if self.ragged:
             others = sorted(others, key=lambda one: abs(one.length - first.length))
@@ -212,6 +217,20 @@ class Batcher:
             calls.append(one)
             rows, length = rows + one.rows, longest
         return calls, rows >= self.max_rows or (rows + 1) * length > most
+
+    def _take(self, kind: _Kind, calls: Sequence[Waiting]) -> None:
+        """They do not wait any more."""
+        if len(calls) == len(kind.waiting):
+            kind.waiting = []
+            self._busy.remove(kind)
+        elif kind.waiting[: len(calls)] == calls:
+            del kind.waiting[: len(calls)]
+        else:
+            taken = set(map(id, calls))
+            kind.waiting = [one for one in kind.waiting if id(one) not in taken]
+        self._count -= len(calls)
+        if self._deadlines:
+            self._deadlines -= sum(one.deadline < math.inf for one in calls)
 
     def _most(self, first: Waiting, cost: Cost, now: float) -> float:
         """The size that a batch may have, by the target and by what is useful."""

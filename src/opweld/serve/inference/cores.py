@@ -43,12 +43,14 @@ class Cores:
     def begin(self, now: float) -> tuple[list[Going], list[tuple[Batcher, Waiting]], float]:
         """The runs that begin now, the calls that will not be in time any more, taken out, and when to ask again if
         nothing happens before."""
-        busy = [batcher for batcher in self._batchers if len(batcher)]
-        late = [(batcher, one) for batcher in busy for one in batcher.late(now)]
         begun: list[Going] = []
         again = math.inf
+        busy = [batcher for batcher in self._batchers if len(batcher)]
+        if not busy:
+            return begun, [], again
+        late = [(batcher, one) for batcher in busy for one in batcher.late(now)]
         while busy := [batcher for batcher in busy if len(batcher)]:
-            batcher = min(busy, key=_due)
+            batcher = busy[0] if len(busy) == 1 else min(busy, key=_due)
             if not self._has_room(batcher):
                 break
             found = batcher.next(now)
@@ -61,15 +63,14 @@ class Cores:
                 busy.remove(batcher)
         return begun, late, again
 
-    def end(self, going: Going, seconds: float | None = None) -> None:
-        """A run has ended. seconds: that it took; None where it failed, or took a time that says nothing."""
+    def end(self, going: Going) -> None:
+        """A run has ended."""
         self.going.remove(going)
-        if seconds is not None:
-            going.batcher.cost(going.batch.calls[0].kind).observe(going.batch.size, seconds)
 
     def _has_room(self, batcher: Batcher) -> bool:
-        used = sum(going.batcher.part for going in self.going)
-        return not self.going or used + batcher.part <= 1 + 1e-9
+        if not self.going:
+            return True
+        return sum([going.batcher.part for going in self.going]) + batcher.part <= 1 + 1e-9
 
 
 def _due(batcher: Batcher) -> float:

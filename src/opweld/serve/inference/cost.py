@@ -43,6 +43,7 @@ class Cost:
 
     def __init__(self) -> None:
         self._classes: dict[int, _Mean] = {}
+        self._unfitted = 0
         self.fixed = self.each = 0.0
 
     @property
@@ -61,6 +62,10 @@ class Cost:
             self._classes[key] = _Mean(size, seconds)
         else:
             mean.add(size, seconds)
+            self._unfitted += 1
+            if mean.count == _MEMORY and self._unfitted < _MEMORY // 2:
+                return  # a mean of many hardly moves
+        self._unfitted = 0
         self._fit()
 
     def _fit(self) -> None:

@@ -29,8 +29,8 @@ class Runner(Protocol):
         """A batch begins."""
         ...
 
-    def ended(self, batch: Batch, outcome: Any) -> float | None:
-        """A batch has ended with what `run` returned; the seconds that it took, None where they say nothing."""
+    def ended(self, batch: Batch, outcome: Any) -> None:
+        """A batch has ended with what `run` returned."""
         ...
 
     def late(self, one: Waiting) -> None:
@@ -86,7 +86,8 @@ class Dispatcher:
         self._workers.start(_job(runner, going.batch), lambda outcome: self._ended(runner, going, outcome))
 
     def _ended(self, runner: Runner, going: Going, outcome: Any) -> None:
-        self._cores.end(going, runner.ended(going.batch, outcome))
+        self._cores.end(going)
+        runner.ended(going.batch, outcome)
         self._begin(time.monotonic())
 
 

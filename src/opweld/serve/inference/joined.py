@@ -29,15 +29,18 @@ class Rows:
     def kind(self, feeds: Mapping[str, Array]) -> tuple[Hashable, int, int]:
         """The kind of a call, as `Batcher` has it, its rows, and their length; a kind of its own where inputs disagree
         on rows or length, or there are none."""
-        rows = {array.shape[0] for array in feeds.values()}
-        lengths = {feeds[name].shape[axis] for name, axis in self.padded.items()} or {1}
-        if len(rows) > 1 or len(lengths) > 1 or 0 in rows or 0 in lengths:
-            return object(), max(1, *rows), max(1, *lengths)
-        kind = tuple(
-            tuple(size for axis, size in enumerate(array.shape) if axis and axis != self.padded.get(name))
-            for name, array in feeds.items()
-        )
-        return (*feeds, kind), rows.pop(), lengths.pop()
+        shapes = [array.shape for array in feeds.values()]
+        rows, length = shapes[0][0], 1
+        if self.padded:
+            lengths = {feeds[name].shape[axis] for name, axis in self.padded.items()}
+            length = max(lengths)
+            alike = len(lengths) == 1 and length > 0
+            others = [_without(array.shape, self.padded.get(name)) for name, array in feeds.items()]
+        else:
+            alike, others = True, [shape[1:] for shape in shapes]
+        if not alike or not rows or any(shape[0] != rows for shape in shapes):
+            return object(), max(1, *(shape[0] for shape in shapes)), max(1, length)
+        return (*feeds, *others), rows, length
 
     def join(self, calls: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """The inputs of a run of several calls of a kind, one below the other."""
@@ -70,6 +73,11 @@ class Rows:
             _first(joined[begin : begin + rows], axis, length)[...] = array
             begin += rows
         return joined
+
+
+def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
+    """The dims that calls of a kind have alike."""
+    return shape[1:] if axis is None else (*shape[1:axis], *shape[axis + 1 :])
 
 
 def _first(array: Array, axis: int, length: int) -> Array:

@@ -124,7 +124,7 @@ class LoadedModel:
         """See `Runner`."""
         self.tally.running += len(batch.calls)
 
-    def ended(self, batch: Batch, outcome: _Outcome) -> float | None:
+    def ended(self, batch: Batch, outcome: _Outcome) -> None:
         """See `Runner`."""
         tally, took = self.tally, outcome.ended - outcome.begun
         tally.running -= len(batch.calls)
@@ -141,8 +141,9 @@ class LoadedModel:
             else:
                 pending.answer.set_result(result)
         self._leave()
-        good = outcome.whole and not outcome.kernels and not isinstance(outcome.results[0], Exception)
-        return took / 1e9 if good else None
+        if outcome.whole and not outcome.kernels and not isinstance(outcome.results[0], Exception):
+            # After those who wait have their answers.
+            asyncio.get_running_loop().call_soon(self.batcher.observe, batch, took / 1e9)
 
     def late(self, one: Waiting) -> None:
         """See `Runner`."""

@@ -102,7 +102,8 @@ def simulated(batcher: Batcher, model: Model, arrive: Arrive, calls: int, warm: 
         end = math.inf if first is None else ending[first]
         now = min(coming if came < calls else math.inf, end, again)
         if first is not None and now == end:
-            cores.end(first, took.pop(first))
+            cores.end(first)
+            batcher.observe(first.batch, took.pop(first))
             del ending[first]
             outcome.latencies += [now - one.arrived for one in first.batch.calls]
         elif came < calls and now == coming:

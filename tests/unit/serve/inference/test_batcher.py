@@ -189,10 +189,10 @@ def test_models_share_the_processors_and_who_is_due_first_begins() -> None:
     whole.add(call(1))
     other.add(call(2))
     assert cores.begin(2)[0] == []  # the whole machine is not free, and nobody passes
-    cores.end(begun[0], 5)
+    cores.end(begun[0])
     begun, _, _ = cores.begin(5)
     assert [going.batcher for going in begun] == [whole]
-    cores.end(begun[0], None)
+    cores.end(begun[0])
     assert [going.batcher for going in cores.begin(6)[0]] == [other]
 
 
