@@ -266,6 +266,9 @@ def test_what_does_not_fit_is_told_by_the_server(at: Open) -> None:
     field.get_by_label("JSON").fill("[[1, 2, 3]]")
     expect(tried(shown).get_by_role("alert")).to_contain_text("INPUT0 has shape [1, 3], the model takes [batch, 16]")
     shown.complaints.clear()  # the browser's own words on the status
+    shown.page.get_by_label("batch").fill("1000000000")
+    expect(tried(shown).get_by_role("alert")).to_contain_text("16 are more values than")
+    shown.page.get_by_label("batch").fill("1")
     for text, words in (("[[1], [2, 3]]", "rows differ"), ("[1, ", "no JSON"), ("[[0.5]]", "a value is none of int32")):
         field.get_by_label("JSON").fill(text)
         expect(tried(shown).get_by_role("alert")).to_contain_text(words)

@@ -1,7 +1,7 @@
 // An image as a tensor: drawn at the size that the model wants, then as numbers.
 
 import { el, labelled, select } from "./dom.js";
-import { isFloat } from "./tensors.js";
+import { inputSize, isFloat } from "./tensors.js";
 
 const CHANNELS = [1, 3, 4];
 
@@ -54,6 +54,7 @@ export function imageField(spec, sizes) {
     const [batch, ...rest] = spec.shape.map(sizes);
     const [channels, height, width] = planar ? rest : [rest[2], rest[0], rest[1]];
     if (!CHANNELS.includes(channels)) throw new Error(`${spec.name}: ${channels} channels are no image`);
+    inputSize({ ...spec, shape: spec.shape.map(sizes) });
     const pixels = await drawn(file.files[0], preview, width, height, fit.value);
     const { mean, std } = isFloat(spec.dtype) ? chosenScale() : SCALES.bytes;
     const one = numbers(pixels, { channels, planar, mean, std, reversed: order.value === "BGR" });

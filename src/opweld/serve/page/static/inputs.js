@@ -3,7 +3,7 @@
 import { el, labelled, number, select } from "./dom.js";
 import { shape as shapeText } from "./format.js";
 import { imageField, mayBeImage } from "./images.js";
-import { isFloat, sizeOf } from "./tensors.js";
+import { inputSize, isFloat, sizeOf } from "./tensors.js";
 
 /** A form of all inputs: `element`, and `read`, the tensors that it says. Reading throws Error where it says none. */
 export function inputForm(specs) {
@@ -105,7 +105,7 @@ function randomField(spec, size) {
     const most = spec.dtype === "bool" ? 2 : Number(below.value);
     const normal = () => Math.sqrt(-2 * Math.log(1 - next())) * Math.cos(2 * Math.PI * next());
     const make = !float ? () => Math.floor(next() * most) : kind.value === "normal" ? normal : next;
-    return { ...spec, shape, values: Float64Array.from({ length: sizeOf(shape) }, make) };
+    return { ...spec, shape, values: Float64Array.from({ length: inputSize({ ...spec, shape }) }, make) };
   };
   return { element: el("div", { class: "grid" }, where.element, how, labelled("Seed", seed)), read };
 }
@@ -126,7 +126,7 @@ function fillField(spec, size) {
   const value = el("input", { type: "number", step: "any", value: /type/i.test(spec.name) ? 0 : 1 });
   const read = async () => {
     const shape = where.read();
-    return { ...spec, shape, values: new Float64Array(sizeOf(shape)).fill(Number(value.value)) };
+    return { ...spec, shape, values: new Float64Array(inputSize({ ...spec, shape })).fill(Number(value.value)) };
   };
   return { element: el("div", { class: "grid" }, where.element, labelled("Value", value)), read };
 }

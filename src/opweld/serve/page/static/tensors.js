@@ -32,10 +32,17 @@ function integer(name, store, made = Number) {
 
 const DTYPES = Object.fromEntries(Object.entries(TYPES).map(([dtype, { name }]) => [name, dtype]));
 
-const LARGEST = 1 << 28;
+const LARGEST = 1 << 24;
 
 export const isFloat = (dtype) => dtype.includes("float");
 export const sizeOf = (shape) => shape.reduce((product, size) => product * size, 1);
+
+/** The number of values of an input. Throws Error for one that would keep the tab busy for long. */
+export function inputSize({ name, shape }) {
+  const size = sizeOf(shape);
+  if (size > LARGEST) throw new Error(`${name}: ${shape.join(" × ")} are more values than this page makes`);
+  return size;
+}
 
 /** The answer of a model to tensors {name, dtype, shape, values}: the same of its outputs. Throws ServerError, and
  * Error for values that a dtype has not. */
@@ -95,8 +102,7 @@ function stringsOf(view) {
   return found;
 }
 
-function encoded({ name, dtype, shape, values }) {
-  if (sizeOf(shape) > LARGEST) throw new Error(`${name}: ${shape.join("×")} is more than this page makes`);
+function encoded({ name, dtype, values }) {
   if (dtype === "string") return stringBytes(values);
   const { store, write } = TYPES[dtype];
   try {
