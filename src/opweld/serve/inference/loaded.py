@@ -77,7 +77,7 @@ class LoadedModel:
             raise ClosedError(f"{self.name!r} is being unloaded")
         wanted = self._wanted(call)
         check_feeds(self.inputs, feeds)
-        if len(self.batcher) > self._settings.queue:
+        if len(self.batcher) >= self._settings.queue and (len(self.batcher) or self.tally.running):
             self.tally.refused += 1
             raise QueueFull(f"{len(self.batcher)} calls wait for {self.name!r} already")
         one = self._waiting(feeds, call)

@@ -107,7 +107,7 @@ def test_who_is_at_fault_has_the_error() -> None:
 
 def test_a_call_that_is_given_up_leaves_its_place() -> None:
     async def scenario() -> None:
-        serving = Serving(queue=1)
+        serving = Serving(queue=2)
         first, second, third = serving.ask(1), serving.ask(2), serving.ask(3)
         await serving.begun(second, third)
         with pytest.raises(QueueFull, match="2 calls wait for 'd' already"):
