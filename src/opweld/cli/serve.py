@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,16 +24,22 @@ from opweld.cli.language import (
     load_encoder,
     named,
 )
+from opweld.errors import OptionError
 from opweld.options import byte_count
 
 if TYPE_CHECKING:
+    from grpc.aio import ServerInterceptor
+
     from opweld.cli.language import LanguageModel
     from opweld.llm.encoder import Encoder
+    from opweld.serve.common import MakeListener
     from opweld.serve.inference.model import Repository
     from opweld.serve.inference.repository import ModelRepository
     from opweld.serve.interface import Backend
     from opweld.serve.models import Models, Served
+    from opweld.serve.open_inference.interface import OpenInference
     from opweld.serve.server import Around, MakeInterface
+    from opweld.serve.tls import Tls
     from opweld.serve.tracing.request import Tracing
 
 
@@ -44,6 +52,10 @@ def serve(
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0: everywhere.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0 takes a free one.")] = 8000,
+    grpc_port: Annotated[
+        int | None, typer.Option("--grpc-port", metavar="N", min=0, max=65535, help="Models of tensors over gRPC too, "
+                                 "there; 8001 is usual.", show_default=False)
+    ] = None,
     memory: MemoryOption = None,
     threads: ThreadsOption = None,
     context: ContextOption = None,
@@ -88,6 +100,21 @@ def serve(
         typer.Option("--cors", metavar="ORIGIN", help="Web pages from there may call it; repeat for more.",
                      show_default=False),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="The server's certificate, in PEM: clients come "
+                                  "over TLS.", show_default=False)
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, in PEM.", show_default=False)
+    ] = None,
+    tls_clients: Annotated[
+        Path | None, typer.Option("--tls-clients", metavar="FILE", help="Clients must have a certificate of this "
+                                  "authority, in PEM.", show_default=False)
+    ] = None,
+    shared_memory: Annotated[
+        bool, typer.Option("--shared-memory", help="Clients of this machine may send and get tensors in shared memory; "
+                           "they can then read what other programs of this user share.")
+    ] = False,
     trace: Annotated[
         str | None,
         typer.Option("--trace", metavar="WHERE", help="Spans of OpenTelemetry go there: http://COLLECTOR:4318, a file, "
@@ -107,7 +134,7 @@ def serve(
     \b
     opweld serve resnet50.onnx                 compiled now, or found in the cache
     opweld serve resnet50.opweld               an artifact of opweld compile
-    opweld serve models                        FOLDER/NAME/VERSION/model.onnx, FOLDER/NAME.opweld, ...
+    opweld serve models --grpc-port 8001       FOLDER/NAME/VERSION/model.onnx, FOLDER/NAME.opweld, ...
     curl localhost:8000/v2/models/resnet50
 
     \b
@@ -131,7 +158,7 @@ def serve(
     SIGTERM or Ctrl-C lets answers end, a second one does not. A line of standard error tells of each request, never
     what it says. docs/guides/serve-models.md and serve-language-models.md have more.
     """
-    check_installed("fastapi", "uvicorn", "prometheus_client", extra="serve")
+    check_installed("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "grpc", extra="serve")
     from opweld.serve.limits import Keys, Limits, keys_of_file
     from opweld.serve.server import Server, reserve
     from opweld.serve.supervisor import supervised
@@ -147,7 +174,12 @@ def serve(
         seconds=timeout,
         drain=drain,
     )
-    with reserve(host, port) as socket:  # before minutes of compiling, not after
+    tls = _tls(tls_cert, tls_key, tls_clients)
+    if grpc_port is not None and not of_tensors:
+        raise OptionError("--grpc-port is for models of tensors, and there is none")
+    with ExitStack() as reserved:  # before minutes of compiling, not after
+        http = reserved.enter_context(reserve(host, port))
+        grpc = None if grpc_port is None else reserved.enter_context(reserve(host, grpc_port, "--grpc-port"))
         if (status := supervised(_say)) is not None:
             raise typer.Exit(status)
         from opweld.serve.page.interface import page_interface  # the supervisor needs none of what is imported here
@@ -155,29 +187,58 @@ def serve(
         tracing = _tracing(trace, trace_requests, trace_kernels) if trace else None
         backends: list[Backend] = []
         interfaces: list[MakeInterface] = []
+        listeners: list[MakeListener] = []
         repository, language = None, None
         if of_tensors:
             settings = (max_batch, target / 1e3, queue, threads or 0)
-            repository, open_inference = _of_tensors(of_tensors, settings, tracing)
+            repository, protocol = _of_tensors(of_tensors, settings, tracing, shared_memory)
+            from opweld.serve.inference.metrics import measured
+
             backends.append(repository)
-            interfaces.append(open_inference)
+            interfaces.append(partial(measured, repository, protocol.interface))
+            if grpc is not None:
+                listeners.append(protocol.listener(grpc, _around_calls(tracing)))
         if of_language:
             language, openai = _language(of_language, memory, threads, context, cache, queue)
             backends.append(language)
             interfaces.append(openai)
         interfaces.append(partial(page_interface, repository, language))
         around = None if tracing is None else _around(tracing)
-        server = Server(backends, interfaces, limits=limits, keys=keys, origins=cors or (), around=around)
+        server = Server(
+            backends,
+            interfaces,
+            limits=limits,
+            keys=keys,
+            origins=cors or (),
+            listeners=listeners,
+            tls=tls,
+            around=around,
+        )
         _log()
-        address, taken = socket.getsockname()[:2]
-        shown = f"[{address}]" if ":" in address else address
+        beside = "" if grpc is None else f", gRPC at {_shown(grpc)}"
         secret = f"{'with' if keys else 'without'} keys"
-        _say(f"http://{shown}:{taken}/, {secret}; Ctrl-C ends it")
+        _say(f"{'https' if tls else 'http'}://{_shown(http)}/, {secret}{beside}; Ctrl-C ends it")
         try:
-            server.run(sockets=[socket])
+            server.run(sockets=[http])
         finally:
             if tracing is not None:
                 tracing.close()
+
+
+def _shown(listening: socket.socket) -> str:
+    address, port = listening.getsockname()[:2]
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _tls(certificate: Path | None, key: Path | None, clients: Path | None) -> Tls | None:
+    """How connections are secured; None: they are not."""
+    if certificate is None and key is None and clients is None:
+        return None
+    if certificate is None or key is None:
+        raise OptionError("--tls-cert and --tls-key go together, and --tls-clients with them")
+    from opweld.serve.tls import Tls
+
+    return Tls(certificate, key, clients)
 
 
 def _is_language(path: Path) -> bool:
@@ -188,10 +249,12 @@ def _is_language(path: Path) -> bool:
 
 
 def _of_tensors(
-    given: Sequence[tuple[str | None, Path]], settings: tuple[int, float, int, int], tracing: Tracing | None
-) -> tuple[ModelRepository, MakeInterface]:
+    given: Sequence[tuple[str | None, Path]],
+    settings: tuple[int, float, int, int],
+    tracing: Tracing | None,
+    shared_memory: bool,
+) -> tuple[ModelRepository, OpenInference]:
     """Models of tensors, loaded, and the protocol that they are behind. settings: max_batch, target, queue, threads."""
-    from opweld.serve.inference.metrics import measured
     from opweld.serve.inference.repository import ModelRepository
     from opweld.serve.inference.settings import Settings
     from opweld.serve.open_inference.interface import OpenInference
@@ -200,8 +263,7 @@ def _of_tensors(
     usual = Settings(max_batch=max_batch, target=target, queue=queue, threads=threads)
     repository = ModelRepository(given, usual, _say)
     repository.load_all()
-    protocol = OpenInference(_observed(repository, tracing))
-    return repository, partial(measured, repository, protocol.interface)
+    return repository, OpenInference(_observed(repository, tracing), shared_memory=shared_memory)
 
 
 def _language(
@@ -249,6 +311,14 @@ def _around(tracing: Tracing) -> Around:
     from opweld.serve.tracing.http import TracedRequests
 
     return partial(TracedRequests, tracing)
+
+
+def _around_calls(tracing: Tracing | None) -> Sequence[ServerInterceptor]:
+    if tracing is None:
+        return ()
+    from opweld.serve.tracing.grpc import TracedCalls
+
+    return (TracedCalls(tracing),)
 
 
 def _decoder(model: LanguageModel, name: str | None) -> Served:

@@ -131,7 +131,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def reserve(host: str, port: int) -> socket.socket:
+def reserve(host: str, port: int, option: str = "--port") -> socket.socket:
     """A socket for `Server.run`, which refuses connections until then; port 0 takes a free one.
 
     Raises OptionError if the address is taken, or none of this machine's."""
@@ -148,5 +148,5 @@ def reserve(host: str, port: int) -> socket.socket:
         return reserved
     except OSError as error:
         raise OptionError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port"
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another {option}"
         ) from error

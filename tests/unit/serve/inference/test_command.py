@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from tests.patience import PATIENCE_S
@@ -21,6 +22,7 @@ from tests.unit.serve.fakes import eventually
 from tests.unit.serve.inference.small import plus, saved
 
 ROOT = Path(__file__).parents[4]
+CERTIFICATES = Path(__file__).parents[1] / "open_inference" / "certificates"
 
 _WITHOUT = """
 import sys
@@ -97,3 +99,16 @@ def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
             assert server_of(process) != pid
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
+
+
+def test_grpc_tls_and_shared_memory(tmp_path: Path) -> None:
+    saved(plus(1), tmp_path / "plus.opweld")
+    pem = {name: str(CERTIFICATES / name) for name in ("server.pem", "server.key", "authority.pem")}
+    secured = ("--tls-cert", pem["server.pem"], "--tls-key", pem["server.key"])
+    with started(str(tmp_path / "plus.opweld"), "--grpc-port", "0", "--shared-memory", *secured) as (_, said, address):
+        assert address.startswith("https://127.0.0.1:")
+        grpc_address = said.rpartition("gRPC at ")[2].partition(";")[0]
+        credentials = grpc.ssl_channel_credentials((CERTIFICATES / "authority.pem").read_bytes())
+        with grpc.secure_channel(grpc_address, credentials) as channel:
+            told = channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")
+            assert b"system_shared_memory" in told(b"", timeout=PATIENCE_S, wait_for_ready=True)
