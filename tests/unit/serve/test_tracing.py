@@ -132,6 +132,16 @@ def test_a_request_its_parts_and_its_kernels() -> None:
         assert begun <= span.start_time <= span.end_time <= time.time_ns()
 
 
+def test_kernels_that_another_call_wanted_are_not_of_this_one() -> None:
+    spans = Spans(kernels=0.0)
+    request = spans.tracing.begin("a", {}, {})
+    call = request.call({})
+    assert call is not None and not call.wants_kernels
+    call.ran(Run(time.monotonic_ns(), time.monotonic_ns(), 2, [Call(observer=call), Call()], [KERNEL]))
+    request.end(name="a", attributes={})
+    assert spans.inside("run") == []
+
+
 def test_what_fails_and_what_is_refused() -> None:
     spans = Spans()
     with traced(spans, FakeRepository(), keys=["k"]) as running:

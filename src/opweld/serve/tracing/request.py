@@ -149,7 +149,7 @@ class RequestTrace:
             end = call.left if is_last else run.ended
             batch = self._span("batch", above, run.begun, end, shared, links=links, error=error)
             inside = self._span("run", batch, run.begun, run.ended, error=error)
-            for kernel in run.kernels:
+            for kernel in run.kernels if call.wants_kernels else ():  # others in the batch may have wanted them
                 told = {"opweld.phase": kernel.phase, "opweld.flops": kernel.flops, "opweld.bytes": kernel.bytes}
                 self._span(kernel.name, inside, run.begun + kernel.begin, run.begun + kernel.end, told)
 
