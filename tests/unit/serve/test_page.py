@@ -10,10 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import opweld
 from opweld.errors import OpweldError
+from opweld.serve.inference.model import TensorSpec
 from opweld.serve.limits import Limits
 from opweld.serve.page import reports
 from opweld.serve.page.files import POLICY
@@ -68,6 +70,15 @@ def test_models_are_listed_with_what_they_take_and_give() -> None:
     assert found["same_BYTES", "1"]["inputs"][0]["dtype"] == "string"
     assert found["any_rank", "1"]["inputs"][0]["shape"] is None
     assert found["asleep", "1"]["state"] == "UNAVAILABLE" and "inputs" not in found["asleep", "1"]
+
+
+def test_dims_without_a_name_have_one_each_on_the_page() -> None:
+    given = [TensorSpec("a", np.dtype("f4"), ("", 3, "?")), TensorSpec("b", np.dtype("f4"), ("", "rows"))]
+    model = SimpleNamespace(inputs=given, outputs=[], max_batch=0, artifact=None)
+    entry = SimpleNamespace(name="m", version="1", state="READY", reason="")
+    repository: Any = SimpleNamespace(index=lambda: [entry], get=lambda name, version: model)
+    (told,) = listing(repository, None)
+    assert [one["shape"] for one in told["inputs"]] == [["a_0", 3, "a_2"], ["b_0", "rows"]]
 
 
 def test_a_model_that_goes_while_it_is_listed_is_listed_still() -> None:

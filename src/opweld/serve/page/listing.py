@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opweld.errors import OpweldError
+from opweld.interface import symbol_name
 from opweld.serve.inference.model import Entry, Repository, TensorModel, TensorSpec
 from opweld.serve.models import Models, Served
 
@@ -47,10 +48,15 @@ def _specs(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
         {
             "name": spec.name,
             "dtype": "string" if spec.dtype == object else spec.dtype.name,
-            "shape": None if spec.shape is None else list(spec.shape),
+            "shape": None if spec.shape is None else _dims(spec.name, spec.shape),
         }
         for spec in specs
     ]
+
+
+def _dims(name: str, shape: Sequence[int | str]) -> list[int | str]:
+    """Sizes, and names of the others; those that have none are named as options of opweld name them."""
+    return [dim if isinstance(dim, int) and dim >= 0 else symbol_name(name, n, dim) for n, dim in enumerate(shape)]
 
 
 def _language(model: Served) -> dict[str, Any]:
