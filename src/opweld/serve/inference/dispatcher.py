@@ -45,6 +45,7 @@ class Dispatcher:
         self._workers, self._cores = workers, Cores()
         self._runners: dict[Batcher, Runner] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._next_end: asyncio.Future[None] | None = None
 
     def submit(self, runner: Runner, one: Waiting) -> None:
         """A call came."""
@@ -62,6 +63,13 @@ class Dispatcher:
     def withdraw(self, runner: Runner, one: Waiting) -> bool:
         """Nobody wants the answer of a call any more; whether it had not begun."""
         return runner.batcher.remove(one)
+
+    async def drain(self) -> None:
+        """Returns when nothing waits or runs any more; nothing else comes."""
+        while self._cores.going or any(len(batcher) for batcher in self._runners):
+            if self._next_end is None or self._next_end.done():
+                self._next_end = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._next_end)
 
     def _begin(self, now: float) -> None:
         """Starts what begins now."""
@@ -89,6 +97,8 @@ class Dispatcher:
         self._cores.end(going)
         runner.ended(going.batch, outcome)
         self._begin(time.monotonic())
+        if self._next_end is not None and not self._next_end.done():
+            self._next_end.set_result(None)
 
 
 def _job(runner: Runner, batch: Batch) -> Callable[[], Any]:

@@ -163,6 +163,7 @@ class ModelRepository:
         for versions in self._loaded.values():
             for model in versions.values():
                 model.close()
+        await self._dispatcher.drain()
         await asyncio.to_thread(self._workers.close)
 
     def _check_no_circle(self, name: str, opened: Mapping[str, Opened]) -> None:

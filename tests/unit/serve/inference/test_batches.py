@@ -54,9 +54,10 @@ class Serving:
     def __init__(self, **settings: Any) -> None:
         self.tensors = Doubling()
         self.workers = Workers(2)
+        self.dispatcher = Dispatcher(self.workers)
         found = Examined(Rows(8), "", 1.0, {})
         tensors: Any = self.tensors
-        self.model = LoadedModel("d", "1", tensors, Settings(**settings), found, Dispatcher(self.workers))
+        self.model = LoadedModel("d", "1", tensors, Settings(**settings), found, self.dispatcher)
 
     def ask(self, number: float, rows: int = 1, **call: Any) -> asyncio.Task[Mapping[str, Array]]:
         feeds = {"x": np.full((rows, 2), number, np.float32)}
@@ -145,6 +146,22 @@ def test_what_waits_is_answered_when_the_model_is_unloaded() -> None:
         with pytest.raises(ClosedError):
             await serving.ask(3)
         serving.tensors.open.set()
+        assert answers(await asyncio.gather(first, second)) == [[2], [4]]
+
+    asyncio.run(scenario())
+
+
+def test_who_drains_waits_for_all_answers() -> None:
+    async def scenario() -> None:
+        serving = Serving()
+        first, second = serving.ask(1), serving.ask(2)
+        await serving.begun(second)
+        serving.model.close()
+        draining = asyncio.create_task(serving.dispatcher.drain())
+        await asyncio.sleep(0)
+        assert not draining.done()
+        serving.tensors.open.set()
+        await draining
         assert answers(await asyncio.gather(first, second)) == [[2], [4]]
 
     asyncio.run(scenario())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from opweld.errors import ArtifactError, ClosedError, InputError, LateError, Mis
 from opweld.serve.inference.model import Call, Repository, Run
 from opweld.serve.inference.repository import ModelRepository
 from opweld.serve.refusal import Refusal
+from tests.patience import PATIENCE_S
 from tests.unit.serve.inference.small import plus, saved
 
 X = np.zeros((2, 3), np.float32)
@@ -210,3 +213,41 @@ def test_an_onnx_file_is_compiled_apart(tmp_path: Path) -> None:
         await repository.close()
 
     asyncio.run(scenario())
+
+
+_FULL = """
+import asyncio, os, resource, sys
+from pathlib import Path
+from opweld.errors import ShortageError
+from opweld.serve.inference.repository import ModelRepository
+from tests.unit.serve.inference.test_repository import first
+async def scenario():
+    folder = Path(sys.argv[1])
+    repository = ModelRepository([(None, folder)])
+    repository.load_all()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    os.rename(sys.argv[2], folder / "plus/3")
+    try:
+        await repository.load("plus")
+    except ShortageError as error:
+        print(error)
+    assert await first(repository) == 2
+    await repository.close()
+asyncio.run(scenario())
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_keeps_a_model_from_being_loaded(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    new = saved(plus(9), tmp_path_factory.mktemp("new") / "model")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    answer = subprocess.run(
+        [sys.executable, "-c", _FULL, str(folder), str(new)],
+        env=environment,
+        cwd=Path(__file__).parents[4],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert "a file would grow beyond what this process may write" in answer.stdout
