@@ -33,7 +33,7 @@ _LEAST: Final = 4
 """Calls that are put together in any case where they wait: less would never show that more are useful."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Waiting:
     """A call that waits.
 
@@ -53,7 +53,7 @@ class Waiting:
     call: Any = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Batch:
     """Calls that make a run. size: in the unit of costs, rows times the longest length."""
 

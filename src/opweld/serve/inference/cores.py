@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from opweld.serve.inference.batcher import Batch, Batcher, Waiting
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Going:
     """A run that is going on."""
 

@@ -19,7 +19,7 @@ from opweld.serve.inference.tally import Tally
 from opweld.serve.inference.tensors import Tensors
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Pending:
     """A call that is being answered. came: in nanoseconds, as `time.monotonic_ns` counts."""
 
@@ -29,7 +29,7 @@ class _Pending:
     came: int
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class _Outcome:
     """What a run gave each of its calls, outputs or an error. whole: whether one run answered all."""
 
@@ -95,7 +95,8 @@ class LoadedModel:
         finally:
             if expiry is not None:
                 expiry.cancel()
-        return {name: array for name, array in zip(self._names, found, strict=True) if name in wanted}
+        made = dict(zip(self._names, found, strict=True))
+        return made if call.outputs is None else {name: made[name] for name in self._names if name in wanted}
 
     def close(self) -> None:
         """Takes no more calls; those that there are end."""
@@ -237,6 +238,9 @@ def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> Non
 
 
 def _fits(given: tuple[int, ...], declared: tuple[int | str, ...]) -> bool:
-    return len(given) == len(declared) and all(
-        isinstance(dim, str) or dim < 0 or dim == size for dim, size in zip(declared, given, strict=True)
-    )
+    if len(given) != len(declared):
+        return False
+    for dim, size in zip(declared, given, strict=True):  # a loop: this is done for each input of each call
+        if dim != size and not isinstance(dim, str) and dim >= 0:
+            return False
+    return True
