@@ -13,6 +13,7 @@ import pytest
 import opweld
 from opweld.build import artifact
 from opweld.errors import OptionError
+from opweld.options import Options
 from tests.unit.ray.models import ROWS, write_model
 
 pytest.importorskip("pyarrow")
@@ -85,11 +86,20 @@ def test_a_path_with_another_artifact_is_not_it(store: Store, saved: Path, cache
 
 
 def test_a_node_of_another_processor_compiles_the_source(
-    store: Store, tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent = replace(shipment.ship(write_model(ROWS, tmp_path), 1), processor="another")
-    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path / "other"))
-    assert sent.place().is_relative_to(tmp_path / "other")
+    path = write_model(ROWS, tmp_path)
+    sent = replace(shipment.ship(path, 1, level="basic"), processor="another")
+    compiled: list[tuple[Any, Options]] = []
+
+    def compile_model(source: Any, options: Options) -> Path:
+        compiled.append((source, options))
+        return tmp_path
+
+    monkeypatch.setattr("opweld.cached.compile_model", compile_model)
+    assert sent.place() == tmp_path
+    ((source, options),) = compiled
+    assert (source.title, options.level) == (str(path), "basic")
     assert store.read == 0
 
 
@@ -97,7 +107,7 @@ def test_the_same_model_has_the_same_identity_on_every_machine(store: Store, tmp
     path = write_model(ROWS, tmp_path)
     plain = shipment.ship(path, 1)
     assert plain.identity == shipment.ship(path.read_bytes(), 2).identity
-    assert plain.identity != shipment.ship(path, 1, level="none").identity
+    assert plain.identity != shipment.ship(path, 1, level="basic").identity
 
 
 def test_an_artifact_takes_no_options_of_compiling(store: Store, saved: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,6 @@ from opweld.serve.inference.repository import ModelRepository
 from opweld.serve.inference.settings import Settings
 from opweld.serve.inference.workers import Workers
 from opweld.serve.refusal import Refusal
-from tests.unit.serve.inference.small import plus, saved
 from tests.unit.serve.tensor_models import FakeModel, same
 
 HEAD = """
@@ -280,9 +278,11 @@ def test_circles_are_found() -> None:
         check_no_circle("a", {"a": ["b"], "b": ["c"], "c": ["a"]})
 
 
-def test_a_repository_has_programs_beside_models(tmp_path: Path) -> None:
-    saved(plus(1), tmp_path / "inner" / "1")
+def test_a_repository_loads_programs_and_unloads_them(tmp_path: Path) -> None:
     (tmp_path / "outer" / "1").mkdir(parents=True)
+    (tmp_path / "inner").mkdir()
+    plus = HEAD.replace('("inner",)', "()").replace('("n",)', '("n", 3)') + '    return {"y": x + 1, "t": ""}\n'
+    (tmp_path / "inner" / "program.py").write_text(plus)
     program = tmp_path / "outer" / "1" / "program.py"
     code = HEAD.replace('("n",)', '("n", 3)') + PASSES
     program.write_text(code)
@@ -297,17 +297,16 @@ def test_a_repository_has_programs_beside_models(tmp_path: Path) -> None:
 
         assert [(one.name, one.state) for one in repository.index()] == [("inner", "READY"), ("outer", "READY")]
         assert await first() == 2
-        shutil.rmtree(tmp_path / "inner" / "1")
-        saved(plus(2), tmp_path / "inner" / "2")
+        (tmp_path / "inner" / "program.py").write_text(plus.replace("x + 1", "x + 5"))
         await repository.load("inner")
-        assert await first() == 4
+        assert await first() == 10
         program.write_text(code.replace("* 2", "* 3"))
         await repository.load("outer")
-        assert await first() == 6
+        assert await first() == 15
         program.write_text(code.replace('("inner",)', '("outer",)'))
         with pytest.raises(ModelError, match="in a circle: outer -> outer"):
             await repository.load("outer")
-        assert await first() == 6
+        assert await first() == 15
         await repository.unload("inner")
         with pytest.raises(Refusal, match="'outer' needs 'inner': the model 'inner' is not loaded"):
             await first()
