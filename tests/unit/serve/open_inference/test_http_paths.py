@@ -218,6 +218,7 @@ def test_shared_memory_where_it_is_not_allowed(shared: tuple[str, Path]) -> None
 def test_what_there_is_not(running: Running) -> None:
     assert running.post("/v2/cudasharedmemory/unregister", b"") == (200, {})
     assert running.get("/v2/cudasharedmemory/status") == (200, [])
+    assert running.post("/v2/models/simple/generate", {})[0] == 404
     for path in ("/v2/cudasharedmemory/region/one/register", "/v2/trace/setting", "/v2/logging"):
         status, answer = running.post(path, {})
         assert status == 501 and answer["error"]

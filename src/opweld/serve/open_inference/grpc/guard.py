@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
 from opweld.errors import OpweldError
@@ -67,34 +68,35 @@ class GrpcGuard:
             name: self._unary(name, self._guarded(name, method)) for name, method in self._service.methods().items()
         }
         made["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            self._stream, CLASSES["ModelInferRequest"].FromString, _Streamed.SerializeToString
+            self._stream, None, _Streamed.SerializeToString
         )
         return grpc.method_handlers_generic_handler(SERVICE, made)
 
     @staticmethod
     def _unary(name: str, answer: Any) -> Any:
-        take, give = CLASSES[f"{name}Request"].FromString, CLASSES[f"{name}Response"].SerializeToString
-        return grpc.unary_unary_rpc_method_handler(answer, take, give)
+        give = CLASSES[f"{name}Response"].SerializeToString
+        return cast(Any, grpc.unary_unary_rpc_method_handler(answer, None, give))
 
     @staticmethod
     def _open(method: Method) -> Any:
-        async def answer(request: Any, context: ServicerContext[Any, Any]) -> Any:
-            return await method(request, Visit("", "", ""))
+        async def answer(_raw: bytes, _context: ServicerContext[Any, Any]) -> Any:
+            return await method(None, Visit("", "", ""))
 
         return answer
 
     def _guarded(self, name: str, method: Method) -> Any:
         seconds = self._common.limits.seconds
 
-        async def answer(request: Any, context: ServicerContext[Any, Any]) -> Any:
+        async def answer(raw: bytes, context: ServicerContext[Any, Any]) -> Any:
             async with self._visiting(name, context, seconds) as visit:
+                request = _message(name, raw)
                 if name == "ModelInfer":
                     return await self._service.infer(request, visit, _deadline(context))
                 return await method(request, visit)
 
         return answer
 
-    async def _stream(self, requests: AsyncIterator[Any], context: ServicerContext[Any, Any]) -> AsyncGenerator[Any]:
+    async def _stream(self, requests: AsyncIterator[bytes], context: ServicerContext[Any, Any]) -> AsyncGenerator[Any]:
         """ModelStreamInfer: several calls at once, answered in their order; the stream outlives one that fails."""
         async with self._visiting("ModelStreamInfer", context, None) as visit:
             async for answer in self._answers(requests, visit, context):
@@ -120,15 +122,15 @@ class GrpcGuard:
                 tell(visit, visit.path, self._common.metrics)
 
     async def _answers(
-        self, requests: AsyncIterator[Any], visit: Visit, context: ServicerContext[Any, Any]
+        self, requests: AsyncIterator[bytes], visit: Visit, context: ServicerContext[Any, Any]
     ) -> AsyncGenerator[Any]:
         calls: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(_AT_ONCE)
         closed = self._common.visits.closed
 
         async def read() -> None:
             try:
-                async for request in requests:
-                    await calls.put(group.create_task(self._answer_one(request, visit, context)))
+                async for raw in requests:
+                    await calls.put(group.create_task(self._answer_one(raw, visit, context)))
             finally:
                 await calls.put(None)
 
@@ -144,10 +146,13 @@ class GrpcGuard:
         if closed.is_set():
             raise stopping()
 
-    async def _answer_one(self, request: Any, stream: Visit, context: ServicerContext[Any, Any]) -> Any:
+    async def _answer_one(self, raw: bytes, stream: Visit, context: ServicerContext[Any, Any]) -> Any:
         limit = self._common.limits.seconds
         visit = Visit(stream.client, stream.method, stream.path)
+        id = ""
         try:
+            request = _message("ModelInfer", raw)
+            id = request.id
             async with asyncio.timeout(limit):
                 found = await self._service.infer(request, visit, _deadline(context))
         except TimeoutError:
@@ -158,7 +163,7 @@ class GrpcGuard:
             stream.model = visit.model
             found.parameters["triton_final_response"].bool_param = True
             return _Streamed(infer_response=found)
-        return _Streamed(error_message=str(refusal), infer_response=_Answer(id=request.id))
+        return _Streamed(error_message=str(refusal), infer_response=_Answer(id=id))
 
     def _admit(self, context: ServicerContext[Any, Any]) -> None:
         if not self._common.visits.open:
@@ -166,6 +171,14 @@ class GrpcGuard:
         if self._common.keys:
             given = dict(context.invocation_metadata() or ()).get("authorization", "")
             self._common.keys.check(given.decode("latin-1") if isinstance(given, bytes) else given)
+
+
+def _message(name: str, raw: bytes) -> Any:
+    """What a method is sent. gRPC would answer what is none as a fault of the server, and log a traceback."""
+    try:
+        return CLASSES[f"{name}Request"].FromString(raw)
+    except DecodeError:
+        raise Refusal(400, f"the message is no {name}Request of protocol buffers") from None
 
 
 def _visit(name: str, context: ServicerContext[Any, Any]) -> Visit:
