@@ -94,10 +94,11 @@ def read_program(file: Path) -> Program:
     name = f"opweld_program_{next(_loads)}"
     try:
         spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(file.parent)])
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        # Not by the loader, which would take the bytecode of a file of the same second and size.
+        exec(compile(file.read_bytes(), file, "exec"), vars(module))
     except Exception as error:
         for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
             del sys.modules[known]
