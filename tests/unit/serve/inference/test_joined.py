@@ -21,11 +21,11 @@ def test_rows_below_each_other() -> None:
 def test_padding_is_written_behind_and_cut_back() -> None:
     calls = [{"x": np.ones((1, 2), np.int32)}, {"x": np.ones((2, 3), np.int32)}]
     joined = PADDED.join(calls)["x"]
-    assert joined.tolist() == [[1, 1, -1], [1, 1, 1], [1, 1, 1]] and joined.dtype == np.int32
-    output = np.arange(3 * 5 * 3).reshape(3, 5, 3)
+    assert joined.tolist() == [[1] * 2 + [-1] * 6, [1] * 3 + [-1] * 5, [1] * 3 + [-1] * 5] and joined.dtype == np.int32
+    output = np.arange(3 * 5 * 8).reshape(3, 5, 8)
     first, second = PADDED.split([output], [(1, 2), (2, 3)])
     assert first[0].tolist() == output[:1, :, :2].tolist() and first[0].flags.c_contiguous
-    assert second[0].tolist() == output[1:].tolist()
+    assert second[0].tolist() == output[1:, :, :3].tolist()
 
 
 def test_kinds() -> None:
