@@ -68,12 +68,14 @@ class _Kind:
     """What is known of calls of a kind.
 
     Attributes:
+        running: runs that are going on.
         held: since when they wait for another call while a worker is free; None: they do not.
     """
 
     cost: Cost = field(default_factory=Cost)
     arrivals: Arrivals = field(default_factory=Arrivals)
     waiting: list[Waiting] = field(default_factory=list[Waiting])
+    running: int = 0
     held: float | None = None
 
 
@@ -96,7 +98,9 @@ class Batcher:
        the first call is late already, more come than are answered: then throughput is all that counts, and `max_rows`
        the only limit.
     5. Calls of unequal length share a run if the run that is saved takes longer than the padding.
-    6. A call whose deadline its own run cannot meet any more is not begun.
+    6. A call whose deadline its own run cannot meet any more is not begun. Where nothing of its kind runs or waits
+       before it, it is begun until the deadline has passed: what a run takes is only an estimate, and one that is too
+       high would never be corrected if all calls were refused by it.
 
     Times are seconds of any clock that the caller has.
     """
@@ -143,13 +147,17 @@ class Batcher:
         self._take(kind, [one])
         return True
 
+    def ended(self, batch: Batch) -> None:
+        """A run has ended."""
+        self._of(batch.calls[0].kind).running -= 1
+
     def late(self, now: float) -> list[Waiting]:
-        """Takes out the calls whose deadline a run that begins now cannot meet."""
+        """Takes out the calls whose deadline a run that begins now cannot meet (rule 6)."""
         if not self._deadlines:
             return []
         found: list[Waiting] = []
         for kind in list(self._busy):
-            late = [one for one in kind.waiting if now + kind.cost.seconds(one.rows * one.length) > one.deadline]
+            late = _late(kind, now)
             if late:
                 self._take(kind, late)
                 found += late
@@ -164,6 +172,7 @@ class Batcher:
             if isinstance(found, Batch):
                 self._take(kind, found.calls)
                 kind.held = None
+                kind.running += 1
                 return found
             again = min(again, found)
         return again
@@ -245,11 +254,28 @@ class Batcher:
         if (kind := self._kinds.get(name)) is None:
             kind = self._kinds[name] = _Kind()
             if len(self._kinds) > _KINDS:
-                unused = next((old for old, one in self._kinds.items() if not one.waiting and old != name), name)
+                unused = next((old for old, one in self._kinds.items() if not _is_used(one) and old != name), name)
                 if unused != name:
                     del self._kinds[unused]
         self._kinds.move_to_end(name)
         return kind
+
+
+def _late(kind: _Kind, now: float) -> list[Waiting]:
+    """The calls of a kind that are too late, by rule 6."""
+    found: list[Waiting] = []
+    ahead = kind.running > 0
+    for one in kind.waiting:
+        least = kind.cost.seconds(one.rows * one.length) if ahead else 0.0
+        if now + least > one.deadline:
+            found.append(one)
+        else:
+            ahead = True
+    return found
+
+
+def _is_used(kind: _Kind) -> bool:
+    return bool(kind.waiting or kind.running)
 
 
 def _due(one: Waiting) -> float:

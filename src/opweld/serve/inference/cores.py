@@ -66,6 +66,7 @@ class Cores:
     def end(self, going: Going) -> None:
         """A run has ended."""
         self.going.remove(going)
+        going.batcher.ended(going.batch)
 
     def _has_room(self, batcher: Batcher) -> bool:
         if not self.going:

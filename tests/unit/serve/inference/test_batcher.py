@@ -162,11 +162,32 @@ def test_padding_costs_no_more_than_the_run_that_it_saves() -> None:
 
 def test_what_cannot_be_in_time_is_not_begun() -> None:
     batcher = known()
+    batcher.add(call(0))
+    first = batcher.next(0)
+    assert isinstance(first, Batch)
     soon, later = call(0, deadline=4), call(0, deadline=100)
     batcher.add(soon)
     batcher.add(later)
     assert list(batcher.late(0)) == [soon]
+    batcher.ended(first)
     assert batcher_run(batcher, 50) == [later]
+
+
+def test_nobody_is_refused_by_an_estimate_where_nothing_corrects_it() -> None:
+    """Of a run that was measured when the machine was slow."""
+    batcher, cores = Batcher(16, TARGET), Cores()
+    cores.add(batcher)
+    batcher.cost("k").observe(1, 400)
+    for now in range(0, 32_000, 1000):
+        batcher.add(call(now, deadline=now + 300))
+        (going,), late, _ = cores.begin(now)
+        assert late == []
+        cores.end(going)
+        batcher.observe(going.batch, 10)
+    assert batcher.cost("k").seconds(1) < 100
+    batcher.add(call(0, deadline=4))
+    assert [one.deadline for _, one in cores.begin(5)[1]] == [4]  # it has passed
+    assert not len(batcher)
 
 
 def test_a_call_that_is_taken_back_is_gone() -> None:
