@@ -99,7 +99,7 @@ def read_program(file: Path) -> Program:
         sys.modules[name] = module
         # Not by the loader, which would take the bytecode of a file of the same second and size.
         exec(compile(file.read_bytes(), file, "exec"), vars(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the file must not end the server
         for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
             del sys.modules[known]
         raise ModelError(f"{where(error, file)}: {type(error).__name__}: {error}") from error

@@ -96,7 +96,7 @@ class ProgramModel:
             raise self._failed(error) from error
         except (InputError, QueueFull, LateError, ClosedError, Refusal):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed(error) from error
 
     def _wanted(self, call: Call) -> Sequence[str]:

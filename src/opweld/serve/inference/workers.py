@@ -29,16 +29,19 @@ class Workers:
         self._jobs.put((asyncio.get_running_loop(), job, done))
 
     async def run(self, job: Callable[[], T]) -> T:
-        """What a job returns or raises. Cancelled before it has begun, it never does."""
+        """What a job returns or raises. Cancelled before it has begun, it never does.
+
+        Raises RuntimeError for what a task must not raise: StopIteration, which no future holds, and what is no
+        Exception, as SystemExit, which would end the event loop."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        def guarded() -> tuple[T | None, BaseException | None]:
+        def guarded() -> tuple[T | None, Exception | None]:
             if future.cancelled():
                 return None, None
             try:
                 return job(), None
             except BaseException as error:  # noqa: BLE001 - whoever waits for it raises it
-                return None, error
+                return None, _as_exception(error)
 
         self.start(guarded, lambda outcome: _settle(future, *outcome))
         return await future
@@ -56,7 +59,15 @@ class Workers:
             loop.call_soon_threadsafe(done, job())
 
 
-def _settle(future: asyncio.Future[Any], found: Any, error: BaseException | None) -> None:
+def _as_exception(error: BaseException) -> Exception:
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    made = RuntimeError(f"{type(error).__name__}: {error}")
+    made.__cause__ = error
+    return made
+
+
+def _settle(future: asyncio.Future[Any], found: Any, error: Exception | None) -> None:
     if future.done():
         return
     if error is None:

@@ -190,6 +190,15 @@ FAILING = {
         '    await models["other"](x=x)\n',
         r"program.py:9: .*'other', which is not one",
     ),
+    "work that stops an iteration": (
+        "    await models.compute(lambda: next(iter([])))\n",
+        r"program.py:9: RuntimeError: StopIteration: ",
+    ),
+    "work that ends the process": (
+        "    await asyncio.gather(models.compute(exit, 3))\n",
+        r"program.py:9: RuntimeError: SystemExit: 3",
+    ),
+    "an end of the process": ("    exit(3)\n", r"program.py:9: SystemExit: 3"),
     "no output": ('    return {"y": x}\n', r"returns no 't'"),
     "another output": ('    return {"y": x[None], "t": ""}\n', r"returns float32\[1, 3\] as 'y', .* float32\[n\]"),
 }
@@ -253,6 +262,7 @@ def test_a_model_that_is_being_unloaded_ends_the_call(tmp_path: Path) -> None:
 UNREADABLE = {
     "syntax": ("return =", r"program.py:1: SyntaxError"),
     "import": ("import nothing_of_this_name", r"program.py:1: ModuleNotFoundError"),
+    "exit": ("exit(3)", r"program.py:1: SystemExit: 3"),
     "none": ("x = 1", r"declares no programs"),
     "dtype": (HEAD.replace("float32", "float31") + PASSES, r"program.py:7: OptionError: 'x' is declared as 'float31'"),
 }
