@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -98,8 +98,11 @@ class GrpcGuard:
 
     async def _stream(self, requests: AsyncIterator[bytes], context: ServicerContext[Any, Any]) -> AsyncGenerator[Any]:
         """ModelStreamInfer: several calls at once, answered in their order; the stream outlives one that fails."""
-        async with self._visiting("ModelStreamInfer", context, None) as visit:
-            async for answer in self._answers(requests, visit, context):
+        async with (
+            self._visiting("ModelStreamInfer", context, None) as visit,
+            aclosing(self._answers(requests, visit, context)) as answers,
+        ):
+            async for answer in answers:
                 yield answer
 
     @asynccontextmanager
@@ -124,15 +127,18 @@ class GrpcGuard:
     async def _answers(
         self, requests: AsyncIterator[bytes], visit: Visit, context: ServicerContext[Any, Any]
     ) -> AsyncGenerator[Any]:
-        calls: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(_AT_ONCE)
+        # The queue itself is not bounded: who ends the reading waits for nothing.
+        calls: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
+        room = asyncio.Semaphore(_AT_ONCE)
         closed = self._common.visits.closed
 
         async def read() -> None:
             try:
                 async for raw in requests:
-                    await calls.put(group.create_task(self._answer_one(raw, visit, context)))
+                    await room.acquire()
+                    calls.put_nowait(group.create_task(self._answer_one(raw, visit, context)))
             finally:
-                await calls.put(None)
+                calls.put_nowait(None)
 
         async def end(reader: asyncio.Task[None]) -> None:
             await closed.wait()
@@ -142,6 +148,7 @@ class GrpcGuard:
             ending = group.create_task(end(group.create_task(read())))
             while (call := await calls.get()) is not None:
                 yield await call
+                room.release()
             ending.cancel()
         if closed.is_set():
             raise stopping()
