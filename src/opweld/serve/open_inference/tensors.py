@@ -57,6 +57,11 @@ class Declared:
         """
         if self.dtype.hasobject:
             return self._of_strings(values)
+        kind = _kind(self.dtype)
+        wanted, types, said = _VALUES[kind]
+        # Before NumPy looks: of strings it would make an array whose elements are all as wide as the longest of them.
+        if not _types(values) <= types:
+            raise InputError(f"{self.name}: its data holds other values than {said}")
         try:
             found = np.array(values)
             if self.dtype == np.uint64 and found.dtype == np.float64:
@@ -68,8 +73,6 @@ class Declared:
                              f"{self.count}")  # fmt: skip
         if not found.size:
             return np.zeros(self.shape, self.dtype)
-        kind = _kind(self.dtype)
-        wanted, said = _VALUES[kind]
         if found.dtype.kind not in wanted:
             raise InputError(f"{self.name}: its data holds other values than {said}")
         if kind in "iu":
@@ -105,12 +108,25 @@ class Declared:
 
 
 _VALUES = {
-    "b": ("b", "true and false"),
-    "i": ("iu", "integers"),
-    "u": ("iu", "integers"),
-    "f": ("iuf", "numbers"),
+    "b": ("b", frozenset({bool}), "true and false"),
+    "i": ("iu", frozenset({int}), "integers"),
+    "u": ("iu", frozenset({int}), "integers"),
+    "f": ("iuf", frozenset({int, float}), "numbers"),
 }
-"""By kind of a dtype: the kinds that NumPy finds in values that fit, and what they are."""
+"""By kind of a dtype: the kinds that NumPy finds in values that fit, their types, and what they are."""
+
+
+def _types(values: Any) -> set[type]:
+    """Of all that is in lists of lists."""
+    found: set[type] = set()
+    level: list[list[Any]] = [[values]]
+    while level:
+        here: set[type] = set()
+        for one in level:
+            here.update(map(type, one))
+        level = [inner for one in level for inner in one if type(inner) is list] if list in here else []
+        found |= here
+    return found - {list}
 
 
 def _unsigned(values: Any) -> Array:

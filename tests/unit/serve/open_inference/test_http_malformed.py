@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
+import numpy as np
 import pytest
 
+from opweld.errors import InputError
+from opweld.serve.inference.model import TensorSpec
+from opweld.serve.open_inference.tensors import Declared
 from tests.unit.serve.open_inference.running import Running, tensor
 
 X = tensor("x", "FP32", [2], [1, 2])
@@ -74,6 +79,8 @@ def test_json(running: Running, body: Any, said: str) -> None:
         ("UINT64", [-1], "not from 0"),
         ("INT64", [1 << 63], "not from -9223372036854775808"),
         ("INT32", [1.0], "other values than integers"),
+        ("INT32", [True, 7], "other values than integers"),
+        ("FP32", [[1.0], ["2"]], "other values than numbers"),
         ("BOOL", [1], "other values than true and false"),
         ("FP16", [1e5], "too large for float16"),
         ("BF16", [True], "other values than numbers"),
@@ -86,6 +93,18 @@ def test_values(running: Running, datatype: str, data: list[Any], said: str) -> 
     inputs = [tensor("x", datatype, [1], data)]
     status, answer, _ = running.infer(f"same_{datatype}", {"inputs": inputs})
     assert status == 400 and "x" in answer["error"] and said in answer["error"]
+
+
+def test_strings_for_numbers_take_no_memory() -> None:
+    declared = Declared(TensorSpec("x", np.dtype(np.float32), ("n",)), "FP32", [1])
+    data = ["x" * 40_000, *("y" * 200)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="other values than numbers"):
+            declared.of_values(data, finite=True)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
