@@ -24,7 +24,7 @@ from opweld.ray.predictor import Predictor
 from opweld.ray.shipment import Shipment
 
 ATTEMPTS: Final = 5
-"""Actors that may die on a part before it is given up."""
+"""Actors that may die on a part before it is given up, or as they start while there is no other."""
 
 _LOOK_S: Final = 0.1
 _PATIENCE_S: Final = 5.0
@@ -77,10 +77,12 @@ class Writers:
         self._kind = ray.remote(num_cpus=threads, max_restarts=0, max_task_retries=0)(Writer)
         self._count, self._threads, self._arguments = count, threads, arguments
         self._starting: dict[Any, Any] = {}
+        self._checked: dict[Any, Any] = {}
         self._idle: list[Any] = []
         self._running: dict[Any, tuple[Any, Part]] = {}
         self._waiting: deque[Part] = deque()
         self._deaths: Counter[int] = Counter()
+        self._failed_starts = 0
         self._spare = 0
         self._worked = time.monotonic()
         for _ in range(count):
@@ -89,7 +91,8 @@ class Writers:
     def written(self, parts: Ahead, wanted: Callable[[Part], bool]) -> Iterator[tuple[Part, int]]:
         """Writes those parts that are wanted; yields each that is written, and how many rows its file has.
 
-        Raises what finding or writing a part raises, RunError for one on which one actor after the other dies."""
+        Raises what starting an actor, finding or writing a part raises, RunError where one actor after the other dies
+        on a part or as it starts."""
         while True:
             if not self._waiting and (part := parts.take(0 if self._busy else _LOOK_S)) is not None:
                 self._worked = time.monotonic()
@@ -107,14 +110,15 @@ class Writers:
 
     def close(self) -> None:
         """Ends all actors."""
-        for actor in (*self._starting.values(), *self._idle, *(actor for actor, _ in self._running.values())):
+        running = (actor for actor, _ in self._running.values())
+        for actor in (*self._starting.values(), *self._checked.values(), *self._idle, *running):
             ray.kill(actor)
-        self._starting, self._idle, self._running = {}, [], {}
+        self._starting, self._checked, self._idle, self._running = {}, {}, [], {}
 
     @property
     def _busy(self) -> bool:
         """Whether something may end that the pool waits for."""
-        return bool(self._running or self._starting)
+        return bool(self._running or self._starting or self._checked)
 
     def _start(self) -> None:
         actor = self._kind.remote(*self._arguments)
@@ -122,7 +126,7 @@ class Writers:
 
     def _grow(self) -> None:
         """Asks for an actor where parts wait for one and there is a place for it, or there is none at all."""
-        there = len(self._idle) + len(self._running)
+        there = len(self._idle) + len(self._checked) + len(self._running)
         if self._starting or there >= self._count:
             return
         if there == 0 or _free_processors() >= self._threads + self._spare:
@@ -149,30 +153,50 @@ class Writers:
         """What ends next, if it does so soon."""
         if not self._busy:
             return
-        ended, _ = ray.wait([*self._running, *self._starting], num_returns=1, timeout=_LOOK_S)
+        ended, _ = ray.wait([*self._running, *self._starting, *self._checked], num_returns=1, timeout=_LOOK_S)
         for task in ended:
             result = _result(task)
             if task in self._starting:
-                actor = self._starting.pop(task)
-                self._idle += [] if result is None else [actor]
+                self._started(self._starting.pop(task), result)
+                continue
+            if task in self._checked:
+                actor = self._checked.pop(task)
+                self._idle += [actor] if isinstance(result, int) else []
                 continue
             self._worked = time.monotonic()
             actor, part = self._running.pop(task)
-            if result is None:
-                self._died(actor, part)
-            else:
+            if isinstance(result, int):
                 self._idle.append(actor)
                 yield part, result
+            else:
+                self._died(actor, part, result)
 
-    def _died(self, actor: Any, part: Part) -> None:
+    def _started(self, actor: Any, result: int | Exception) -> None:
+        """Takes an actor that is ready. One that died instead counts where it was the last: others may go on."""
+        if isinstance(result, int):
+            self._failed_starts = 0
+            self._idle.append(actor)
+        elif not self._idle and not self._busy:
+            self._failed_starts += 1
+            if self._failed_starts == ATTEMPTS:
+                raise RunError(
+                    f"no actor starts: {ATTEMPTS} in a row died while they opened the model, for want of memory "
+                    f"perhaps; the last one: {result}"
+                ) from result
+
+    def _died(self, actor: Any, part: Part, error: Exception) -> None:
+        """Gives its part to another one. Its node may have died, and idle ones with it: all are asked whether they
+        live, lest the part goes to one dead actor after the other."""
         ray.kill(actor)
+        self._checked |= {other.ready.remote(): other for other in self._idle}
+        self._idle = []
         self._waiting.appendleft(part)
         self._deaths[part.number] += 1
         if self._deaths[part.number] == ATTEMPTS:
             raise RunError(
                 f"{ATTEMPTS} actors died while they wrote {file_name(part.number)}, for want of memory perhaps: take "
                 "fewer rows a part (part_rows), smaller batches (batch_size), or fewer actors"
-            )
+            ) from error
 
 
 def file_name(number: int) -> str:
@@ -184,14 +208,24 @@ def _free_processors() -> float:
     return ray.available_resources().get("CPU", 0.0)
 
 
-def _result(task: Any) -> int | None:
-    """What a task returned; None where its actor or node died. Raises what it raised."""
+def _result(task: Any) -> int | Exception:
+    """What a task returned, or the error that says that its actor or node died. Raises what it raised, and what the
+    start of its actor raised: that would be so again."""
     try:
         return ray.get(task)
     except exceptions.RayTaskError as error:
-        raise (error.cause if isinstance(error.cause, Exception) else error) from error
-    except exceptions.RayError:
-        return None
+        raise _cause(error) from error
+    except exceptions.RayActorError as error:
+        if error.actor_init_failed:
+            raise _cause(error.args[0]) from error
+        return error
+    except (exceptions.NodeDiedError, exceptions.OutOfMemoryError, exceptions.WorkerCrashedError) as error:
+        return error
+
+
+def _cause(error: Any) -> Exception:
+    """What a task raised, where it could be sent."""
+    return error.cause if isinstance(error.cause, Exception) else error
 
 
 def _together(blocks: Sequence[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -13,13 +14,13 @@ import numpy as np
 import pytest
 
 import opweld
-from opweld.errors import InputError, OptionError
+from opweld.errors import InputError, OptionError, ShortageError
 from tests.patience import PATIENCE_S
 from tests.unit.ray.models import ROWS, write_model
 
 pytest.importorskip("pyarrow")
 
-from opweld.ray import Written, predict, write
+from opweld.ray import Written, predict, write, writers
 from opweld.ray.packages import data, package, ray
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -197,6 +198,21 @@ def test_what_one_part_raises_ends_the_job(cluster: Any, model: Path, tmp_path: 
     with pytest.raises(InputError, match="column 'id' is int64, and input 'x' takes float32"):
         write(dataset(), model, tmp_path, inputs={"x": "id"})
     assert not list(tmp_path.glob("part-*"))
+
+
+class FullDisk(writers.Writer):
+    """What an actor is on a node where the artifact has no room."""
+
+    def __init__(self, *_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_what_the_start_of_an_actor_raises_ends_the_job(
+    cluster: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "Writer", FullDisk)
+    with pytest.raises(ShortageError, match="make room"):
+        write(dataset(), model, tmp_path)
 
 
 def test_actors_leave_a_processor_to_reading(cluster: Any, model: Path, tmp_path: Path) -> None:
