@@ -216,5 +216,5 @@ class Repository(Protocol):
         ...
 
     async def close(self) -> None:
-        """Ends all models."""
+        """Ends all models. Calls have some seconds to end; what goes on longer ends with the process."""
         ...

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from opweld.errors import ModelError, OptionError, OpweldError
 from opweld.options import available_cores
 from opweld.runtime.session import Session
-from opweld.serve.inference.compiling import compiled
+from opweld.serve.inference.compiling import Compiler
 from opweld.serve.inference.dispatcher import Dispatcher
 from opweld.serve.inference.examined import examined
 from opweld.serve.inference.layout import Place, is_artifact, is_model, is_program, place_of, places_of
@@ -21,7 +23,7 @@ from opweld.serve.inference.program_model import ProgramModel
 from opweld.serve.inference.settings import Settings, chosen, read_settings
 from opweld.serve.inference.settled import settled
 from opweld.serve.inference.tensors import Tensors
-from opweld.serve.inference.workers import Workers
+from opweld.serve.inference.workers import Workers, apart
 from opweld.serve.refusal import Refusal
 
 Tell: TypeAlias = Callable[[str], None]
@@ -29,6 +31,9 @@ Tell: TypeAlias = Callable[[str], None]
 
 Opened: TypeAlias = LoadedModel | ProgramModel
 """A version that answers calls, until it is closed."""
+
+_END: Final = 5.0
+"""Seconds that runs have to end when a repository is closed: who wanted their answers is gone."""
 
 _UNUSED = "its version is not served; opweld.toml chooses with `versions`"
 _UNLOADED = "unloaded"
@@ -55,6 +60,7 @@ class ModelRepository:
         self._locks: dict[str, asyncio.Lock] = {}
         self._workers = Workers(available_cores())
         self._dispatcher = Dispatcher(self._workers)
+        self._compiler = Compiler()
         self._places()
 
     # ---- what there is ----
@@ -137,7 +143,7 @@ class ModelRepository:
                 raise Refusal(404, f"there is no model {name!r} to load")
             self._busy[name] = "LOADING"
             try:
-                opened = await asyncio.to_thread(self._open, place)
+                opened = await apart(partial(self._open, place), "opweld-load")
             finally:
                 del self._busy[name]
             self._check_no_circle(name, opened)
@@ -163,8 +169,14 @@ class ModelRepository:
         for versions in self._loaded.values():
             for model in versions.values():
                 model.close()
-        await self._dispatcher.drain()
-        await asyncio.to_thread(self._workers.close)
+        self._compiler.close()
+        until = time.monotonic() + _END
+        try:
+            async with asyncio.timeout(_END):
+                await self._dispatcher.drain()
+        except TimeoutError:
+            self._tell("runs that have not ended are cut short")
+        await asyncio.to_thread(self._workers.close, max(0.0, until - time.monotonic()))
 
     def _check_no_circle(self, name: str, opened: Mapping[str, Opened]) -> None:
         """Raises ModelError where these versions of a model would call themselves by way of others."""
@@ -207,7 +219,7 @@ class ModelRepository:
             session = Session(settled(path), threads=settings.threads or None)
         else:
             self._tell(f"{place.name}: compiling {path}")
-            session = Session(compiled(path), threads=settings.threads)
+            session = Session(self._compiler.compiled(path), threads=settings.threads)
         tensors = Tensors(session)
         try:
             found = examined(session, tensors, settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
@@ -18,9 +19,9 @@ class Workers:
     A job is handed over through a queue that is a lock of the system, and its end through the event loop: some 25 us
     for both, where an executor takes 50."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, name: str = "opweld-run") -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._threads = [threading.Thread(target=self._work, name=f"opweld-run-{n}", daemon=True) for n in range(count)]
+        self._threads = [threading.Thread(target=self._work, name=f"{name}-{n}", daemon=True) for n in range(count)]
         for thread in self._threads:
             thread.start()
 
@@ -46,17 +47,31 @@ class Workers:
         self.start(guarded, lambda outcome: _settle(future, *outcome))
         return await future
 
-    def close(self) -> None:
-        """Ends when all that was given has ended."""
+    def close(self, seconds: float = 0.0) -> None:
+        """Has the threads end behind what was given, and waits for that so long. What goes on then ends with the
+        process."""
+        until = time.monotonic() + seconds
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _work(self) -> None:
         while (given := self._jobs.get()) is not None:
             loop, job, done = given
-            loop.call_soon_threadsafe(done, job())
+            found = job()
+            if not loop.is_closed():  # else nobody is there any more
+                loop.call_soon_threadsafe(done, found)
+
+
+async def apart(job: Callable[[], T], name: str) -> T:
+    """What a job returns or raises, done in a thread of its own, which ends with the process; `asyncio.to_thread` would
+    have the process wait for it. name: of the thread."""
+    workers = Workers(1, name)
+    try:
+        return await workers.run(job)
+    finally:
+        workers.close()
 
 
 def _as_exception(error: BaseException) -> Exception:

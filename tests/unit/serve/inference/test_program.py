@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from opweld.errors import ClosedError, InputError, LateError, ModelError, QueueFull, RunError
+from opweld.serve.inference import repository as repository_module
 from opweld.serve.inference.model import Array, Call, Run, TensorModel
 from opweld.serve.inference.program import check_no_circle
 from opweld.serve.inference.program_model import ProgramModel
@@ -321,5 +322,41 @@ def test_a_repository_loads_programs_and_unloads_them(tmp_path: Path) -> None:
         with pytest.raises(Refusal, match="'outer' needs 'inner': the model 'inner' is not loaded"):
             await first()
         await repository.close()
+
+    asyncio.run(scenario())
+
+
+ENDLESS = """
+import threading
+by, begun, end = threading.current_thread(), threading.Event(), threading.Event()
+
+def wait():
+    begun.set()
+    end.wait()
+"""
+
+
+def test_a_repository_is_closed_though_something_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the process wait for it: the threads are daemons."""
+    monkeypatch.setattr(repository_module, "_END", 0.01)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/program.py").write_text(
+        ENDLESS + HEAD.replace('("inner",)', "()") + "    await models.compute(wait)"
+    )
+
+    async def scenario() -> None:
+        repository = ModelRepository([(None, tmp_path)])
+        repository.load_all()
+        await repository.load("a")
+        model = repository.get("a")
+        assert isinstance(model, ProgramModel)
+        held = model._program.answer.__globals__
+        assert held["by"].daemon
+        call = asyncio.create_task(model.infer({"x": X}, Call()))
+        await asyncio.to_thread(held["begun"].wait)
+        call.cancel()
+        await repository.close()
+        assert all(thread.daemon for thread in repository._workers._threads)
+        held["end"].set()
 
     asyncio.run(scenario())
