@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opweld.errors import ClosedError, InputError, LateError, OpweldError, QueueFull, RunError
 from opweld.interface import shape_text
@@ -31,13 +31,17 @@ class _Pending:
 
 @dataclass(eq=False, slots=True)
 class _Outcome:
-    """What a run gave each of its calls, outputs or an error. whole: whether one run answered all."""
+    """What became of a batch.
 
-    results: Sequence[list[Array] | OpweldError]
-    begun: int
-    ended: int
-    kernels: Sequence[KernelTime]
-    whole: bool
+    Attributes:
+        results: of each call, outputs or an error; of none that nobody waited for when it was to run again.
+        runs: one that answered all, or those by which the call at fault was found, in order.
+    """
+
+    results: dict[Waiting, list[Array] | OpweldError] = field(
+        default_factory=dict[Waiting, "list[Array] | OpweldError"]
+    )
+    runs: list[Run] = field(default_factory=list[Run])
 
 
 class LoadedModel:
@@ -106,20 +110,11 @@ class LoadedModel:
     # ---- to the dispatcher ----
 
     def run(self, batch: Batch) -> _Outcome:
-        """See `Runner`. Where a run of several calls fails, each of them runs alone, so that only who is at fault has
-        the error."""
-        pending: list[_Pending] = [one.call for one in batch.calls]
-        begun = time.monotonic_ns()
-        kernels: Sequence[KernelTime] = ()
-        try:
-            found, kernels = self._together(batch, pending)
-            return _Outcome(found, begun, time.monotonic_ns(), kernels, True)
-        except OpweldError as error:
-            whole = len(pending) == 1
-            results = [error] if whole else [self._alone(one) for one in pending]
-        except Exception as error:  # noqa: BLE001 - a fault of ours ends the calls, not the thread
-            whole, results = False, [_unknown(error)] * len(pending)
-        return _Outcome(results, begun, time.monotonic_ns(), kernels, whole)
+        """See `Runner`. Where a run of several calls fails, each half of them runs again, so that only who is at fault
+        has the error."""
+        outcome = _Outcome()
+        self._answer(batch.calls, outcome)
+        return outcome
 
     def begun(self, batch: Batch) -> None:
         """See `Runner`."""
@@ -127,22 +122,27 @@ class LoadedModel:
 
     def ended(self, batch: Batch, outcome: _Outcome) -> None:
         """See `Runner`."""
-        tally, took = self.tally, outcome.ended - outcome.begun
+        tally, begun = self.tally, outcome.runs[0].begun
+        took = outcome.runs[-1].ended - begun
         tally.running -= len(batch.calls)
-        tally.ran(batch.reason, batch.rows, took)
-        self._tell_observers(batch, outcome)
-        for one, result in zip(batch.calls, outcome.results, strict=True):
+        tally.closed(batch.reason)
+        for run in outcome.runs:
+            tally.ran(run.rows, run.ended - run.begun)
+            for call in run.calls:
+                if call.observer is not None:
+                    call.observer.ran(run)
+        for one in batch.calls:
             pending: _Pending = one.call
-            failed = isinstance(result, Exception)
-            tally.ended(max(0, outcome.begun - pending.came), took, failed=failed)
-            if pending.answer.done():
+            result = outcome.results.get(one)
+            tally.ended(max(0, begun - pending.came), took, failed=not isinstance(result, list))
+            if result is None or pending.answer.done():
                 continue  # nobody waits for it any more
-            if isinstance(result, Exception):
+            if isinstance(result, OpweldError):
                 pending.answer.set_exception(result)
             else:
                 pending.answer.set_result(result)
         self._leave()
-        if outcome.whole and not outcome.kernels and not isinstance(outcome.results[0], Exception):
+        if len(outcome.runs) == 1 and not outcome.runs[0].kernels and isinstance(outcome.results[batch.calls[0]], list):
             # After those who wait have their answers.
             asyncio.get_running_loop().call_soon(self.batcher.observe, batch, took / 1e9)
 
@@ -169,7 +169,31 @@ class LoadedModel:
         if self._dispatcher.withdraw(self, one):
             self.late(one)
 
-    def _together(self, batch: Batch, pending: Sequence[_Pending]) -> tuple[list[list[Array]], Sequence[KernelTime]]:
+    def _answer(self, calls: Sequence[Waiting], outcome: _Outcome) -> None:
+        """Adds what calls get from a run that they share, or from more of them where it fails."""
+        pending: list[_Pending] = [one.call for one in calls]
+        begun, again = time.monotonic_ns(), False
+        kernels: Sequence[KernelTime] = ()
+        try:
+            found, kernels = self._together(calls, pending)
+            outcome.results.update(zip(calls, found, strict=True))
+        except OpweldError as error:
+            again = len(calls) > 1
+            if not again:
+                outcome.results[calls[0]] = error
+        except Exception as error:  # noqa: BLE001 - a fault of ours ends the calls, not the thread
+            outcome.results.update(dict.fromkeys(calls, _unknown(error)))
+        rows = sum([one.rows for one in calls])
+        outcome.runs.append(Run(begun, time.monotonic_ns(), rows, [one.call for one in pending], kernels))
+        if again:
+            middle = len(calls) // 2
+            for half in (calls[:middle], calls[middle:]):
+                if wanted := [one for one in half if not one.call.answer.done()]:
+                    self._answer(wanted, outcome)
+
+    def _together(
+        self, calls: Sequence[Waiting], pending: Sequence[_Pending]
+    ) -> tuple[list[list[Array]], Sequence[KernelTime]]:
         """The outputs of each call from one run."""
         feeds = pending[0].feeds
         if len(pending) > 1:
@@ -183,23 +207,7 @@ class LoadedModel:
         if len(pending) == 1:
             return [outputs], kernels
         assert self._rows is not None
-        return self._rows.split(outputs, [(one.rows, one.length) for one in batch.calls]), kernels
-
-    def _alone(self, one: _Pending) -> list[Array] | OpweldError:
-        try:
-            return self._tensors.run(one.feeds)
-        except OpweldError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - as in `run`
-            return _unknown(error)
-
-    def _tell_observers(self, batch: Batch, outcome: _Outcome) -> None:
-        calls: list[Call] = [one.call.call for one in batch.calls]
-        watching = [call.observer for call in calls if call.observer is not None]
-        if watching:
-            run = Run(outcome.begun, outcome.ended, batch.rows, calls, outcome.kernels)
-            for observer in watching:
-                observer.ran(run)
+        return self._rows.split(outputs, [(one.rows, one.length) for one in calls]), kernels
 
     def _leave(self) -> None:
         """Is forgotten by the dispatcher, once nothing is left."""

@@ -54,12 +54,15 @@ class Tally:
         self.run_seconds, self.rows = Histogram(SECONDS), Histogram(ROWS)
         self.reasons: Counter[Reason] = Counter()
 
-    def ran(self, reason: Reason, rows: int, took: int) -> None:
+    def closed(self, reason: Reason) -> None:
+        """A batch was closed, and has ended."""
+        self.reasons[reason] += 1
+
+    def ran(self, rows: int, took: int) -> None:
         """A run has ended."""
         self.runs += 1
         self.rows.add(rows)
         self.run_seconds.add(took / 1e9)
-        self.reasons[reason] += 1
 
     def ended(self, waited: int, took: int, *, failed: bool) -> None:
         """A call has its answer, or an error of its run."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from opweld.errors import ClosedError, LateError, OpweldError, QueueFull, RunError
+from opweld.serve.inference.batcher import Batch
 from opweld.serve.inference.dispatcher import Dispatcher
 from opweld.serve.inference.examined import Examined
 from opweld.serve.inference.joined import Rows
@@ -95,13 +96,34 @@ def test_calls_that_come_during_a_run_share_the_next() -> None:
 def test_who_is_at_fault_has_the_error() -> None:
     async def scenario() -> None:
         serving = Serving()
-        calls = [serving.ask(number) for number in (1, 2, -1, 3)]
+        calls = [serving.ask(number) for number in (1, 2, 3, 4, -1, 5, 6, 7, 8)]
         await serving.begun(*calls[1:])
         serving.tensors.open.set()
         found = await asyncio.gather(*calls, return_exceptions=True)
-        assert isinstance(found[2], RunError)
-        assert answers([found[0], found[1], found[3]]) == [[2], [4], [6]]
-        assert (serving.model.statistics.calls, serving.model.statistics.failures) == (3, 1)
+        assert isinstance(found.pop(4), RunError)
+        assert answers(found) == [[2], [4], [6], [8], [10], [12], [14], [16]]
+        assert serving.tensors.rows == [1, 8, 4, 2, 2, 1, 1, 4]
+        told = serving.model.statistics
+        assert (told.calls, told.failures, told.runs, told.rows) == (8, 1, 8, 23)
+        assert serving.model.tally.reasons.total() == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_is_given_up_does_not_run_again() -> None:
+    async def scenario() -> None:
+        serving = Serving()
+        calls = [serving.ask(number) for number in (1, 2, -1, 3)]
+        await serving.begun(*calls[1:])
+        batch = serving.model.batcher.next(time.monotonic())
+        assert isinstance(batch, Batch)
+        calls[1].cancel()
+        calls[2].cancel()
+        await asyncio.gather(*calls[1:3], return_exceptions=True)
+        serving.tensors.open.set()
+        outcome = serving.model.run(batch)
+        assert [one.rows for one in outcome.results] == [1] and len(outcome.runs) == 2
+        assert serving.tensors.rows[1:] == [3, 1]
 
     asyncio.run(scenario())
 
