@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from opweld.errors import RunError
 from opweld.serve.inference.model import Array
 
 _STEP: Final = 8
@@ -52,7 +53,13 @@ class Rows:
         return {name: self._joined(name, [feeds[name] for feeds in calls]) for name in calls[0]}
 
     def split(self, outputs: Sequence[Array], calls: Sequence[tuple[int, int]]) -> list[list[Array]]:
-        """The outputs of each call, from those of a run. `calls`: the rows and the length of each."""
+        """The outputs of each call, from those of a run. `calls`: the rows and the length of each.
+
+        Raises RunError where an output has not a row for each of theirs."""
+        expected = sum([rows for rows, _ in calls])
+        for position, array in enumerate(outputs):
+            if array.shape[:1] != (expected,):
+                raise RunError(f"output {position} of a run of {expected} rows has the shape {list(array.shape)}")
         found: list[list[Array]] = []
         begin = 0
         for rows, length in calls:

@@ -110,6 +110,19 @@ def test_who_is_at_fault_has_the_error() -> None:
     asyncio.run(scenario())
 
 
+def test_calls_whose_rows_are_not_those_of_the_outputs_run_alone() -> None:
+    async def scenario() -> None:
+        serving = Serving()
+        run = serving.tensors.run
+        serving.tensors.run = lambda feeds: [array[array[:, 0] != 4] for array in run(feeds)]
+        calls = [serving.ask(number) for number in (1, 2, 3)]
+        await serving.begun(*calls[1:])
+        serving.tensors.open.set()
+        assert answers(await asyncio.gather(*calls)) == [[2], [], [6]]
+
+    asyncio.run(scenario())
+
+
 def test_a_call_that_is_given_up_does_not_run_again() -> None:
     async def scenario() -> None:
         serving = Serving()

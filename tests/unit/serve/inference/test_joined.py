@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from opweld.errors import RunError
 from opweld.serve.inference.joined import Rows
 
 PADDED = Rows(8, {"x": 1}, {"x": -1}, {0: 2})
@@ -26,6 +28,12 @@ def test_padding_is_written_behind_and_cut_back() -> None:
     first, second = PADDED.split([output], [(1, 2), (2, 3)])
     assert first[0].tolist() == output[:1, :, :2].tolist() and first[0].flags.c_contiguous
     assert second[0].tolist() == output[1:, :, :3].tolist()
+
+
+def test_outputs_of_other_rows_are_not_split() -> None:
+    for output in (np.zeros((5, 2)), np.zeros(())):
+        with pytest.raises(RunError, match="output 1 of a run of 4 rows has the shape"):
+            Rows(8).split([np.zeros((4, 2)), output], [(1, 1), (3, 1)])
 
 
 def test_kinds() -> None:
