@@ -21,6 +21,12 @@ LONGEST = 128
 """Tokens of a text, at most."""
 
 
+_PADDED = """[pad]
+dim = "sequence_length"
+values = {input_ids = 0, attention_mask = 0}
+"""
+
+
 @dataclass(frozen=True)
 class Load:
     """A model and what it is asked.
@@ -60,7 +66,7 @@ def loads() -> dict[str, Load]:
     return {
         load.name: load
         for load in (
-            Load("minilm", fetch.path("minilm"), text),
+            Load("minilm", fetch.path("minilm"), text, _PADDED),
             Load("ppocrv4-rec", fetch.path("ppocrv4-rec"), line),
             Load("resnet50", fetch.path("resnet50"), picture),
         )

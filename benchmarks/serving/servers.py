@@ -43,7 +43,7 @@ def opweld(loads: Sequence[Load], folder: Path, options: Sequence[str] = ()) -> 
         (place.parent / "opweld.toml").write_text(load.settings)
     http, grpc = _free(2)
     command = [sys.executable, "-m", "opweld", "serve", str(folder / "models"), "--port", str(http)]
-    with _process([*command, *options], folder, "opweld", http, grpc) as address:
+    with _process([*command, "--grpc-port", str(grpc), *options], folder, "opweld", http, grpc) as address:
         yield address
 
 
