@@ -103,6 +103,11 @@ def processors() -> int:
     return int(ray.cluster_resources().get("CPU", 1))
 
 
+def processors_of_a_node() -> int:
+    """Those of the largest node of the cluster as it is now."""
+    return max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+
+
 def _pool(actors: int | tuple[int, int] | None, threads: int) -> tuple[int, int]:
     if actors is None:
         return 1, max(1, processors() // threads)

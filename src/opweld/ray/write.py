@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from opweld.build.turns import Holder, turn
 from opweld.errors import InputError, OptionError
@@ -23,9 +23,9 @@ from opweld.ray.ahead import Ahead
 from opweld.ray.columns import Columns
 from opweld.ray.packages import parquet
 from opweld.ray.parts import Part, Sized, blocks_of, parts_of
-from opweld.ray.predict import check_positive, column_names, processors, shipped
+from opweld.ray.predict import check_positive, column_names, processors, processors_of_a_node, shipped
 from opweld.ray.shipment import Shipment
-from opweld.ray.writers import LEFT, Writers
+from opweld.ray.writers import LEFT, Writers, file_name, write_file
 from opweld.shortage import shortages, unwritable
 from opweld.typed import decoded, plain
 
@@ -108,7 +108,8 @@ def write(
 
     Actors and nodes may die meanwhile: their parts are computed elsewhere. Returns what there is in the end. Raises
     what `predict` and its datasets raise, OptionError where the folder holds something else or another job writes to
-    it, InputError where its files do not fit the dataset, RunError where one actor after the other dies on a part."""
+    it, or no node has as many processors as `threads`, InputError where its files do not fit the dataset, RunError
+    where one actor after the other dies on a part or as it starts."""
     if part_rows is not None:
         check_positive("part_rows", part_rows)
     if actors is not None:
@@ -118,14 +119,20 @@ def write(
     )
     if (names := column_names(dataset)) is not None:
         columns.check(names)
+    if threads > (most := processors_of_a_node()):
+        raise OptionError(
+            f"threads is {threads}, and no node of the cluster has more than {most} processors, so that no actor would "
+            "ever start: take fewer, or start such a node first"
+        )
     place = Path(folder).absolute()
     with shortages(), _alone(place):
         manifest, found = _begun(place), _found(place)
         asked = _asked(shipment, columns, batch_size, part_rows or 0)
         if manifest is not None:
             asked = _checked(place, asked, manifest.asked, given=part_rows)
-            if manifest.parts is not None and found.keys() == set(range(manifest.parts)):
-                return Written(place, manifest.parts, manifest.rows or 0, manifest.parts, complete=True)
+            all_there = manifest.parts is not None and found.keys() == set(range(manifest.parts))
+            if all_there and (rows := cast(Any, dataset).count()) == manifest.rows:  # it may have grown since
+                return Written(place, len(found), rows, len(found), complete=True)
         blocks = blocks_of(dataset)
         if asked.part_rows == 0:
             blocks, rows = _chosen(blocks)
@@ -216,8 +223,15 @@ def _begun(folder: Path) -> _Manifest | None:
 
 
 def _found(folder: Path) -> dict[int, Path]:
-    """Complete parts, by number."""
-    return {int(path.stem.removeprefix("part-")): path for path in folder.glob("part-*.parquet")}
+    """Complete parts, by number. Raises OptionError for other files of Parquet: who reads the folder would read them
+    too."""
+    found: dict[int, Path] = {}
+    for path in folder.glob("*.parquet"):
+        number = path.stem.removeprefix("part-")
+        if not number.isdecimal() or path.name != file_name(int(number)):
+            raise OptionError(f"{folder} holds {path.name}, which is no part that a job wrote; move it elsewhere")
+        found[int(number)] = path
+    return found
 
 
 def _asked(shipment: Shipment, columns: Columns, batch_size: int, part_rows: int) -> _Asked:
@@ -259,6 +273,5 @@ def _chosen(blocks: Iterator[Sized]) -> tuple[Iterator[Sized], int]:
 
 
 def _put(folder: Path, manifest: _Manifest) -> None:
-    path = folder / f"{LEFT}{MANIFEST}"
-    path.write_text(json.dumps(plain(manifest), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(path, folder / MANIFEST)
+    text = json.dumps(plain(manifest), indent=2, ensure_ascii=False) + "\n"
+    write_file(folder / MANIFEST, lambda file: file.write(text.encode()))

@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from opweld.errors import RunError
 from opweld.ray.ahead import Ahead
@@ -49,18 +49,7 @@ class Writer:
         """Writes these rows of the blocks as the file `name`, which appears complete; how many there are."""
         made = [BlockAccessor.batch_to_block(self._predictor(b)) for b in batches_of(blocks, cuts, self._batch_size)]
         table = BlockAccessor.for_block(_together(made)).to_arrow()
-        handle, path = tempfile.mkstemp(prefix=LEFT, dir=self._folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                parquet.write_table(table, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(path, 0o644)
-            os.replace(path, self._folder / name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            raise
+        write_file(self._folder / name, lambda file: parquet.write_table(table, file))
         return table.num_rows
 
 
@@ -202,6 +191,22 @@ class Writers:
 def file_name(number: int) -> str:
     """Of a part."""
     return f"part-{number:08}.parquet"
+
+
+def write_file(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Writes a file that appears when it is complete and on disk, also where the machine loses power."""
+    handle, name = tempfile.mkstemp(prefix=LEFT, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def _free_processors() -> float:
