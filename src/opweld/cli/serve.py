@@ -160,7 +160,7 @@ def serve(
     """
     check_installed("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "grpc", extra="serve")
     from opweld.serve.limits import Keys, Limits, keys_of_file
-    from opweld.serve.server import Server, reserve
+    from opweld.serve.server import Server, allow_connections, reserve
     from opweld.serve.supervisor import supervised
 
     keys = Keys([*(api_key or ()), *(keys_of_file(api_key_file) if api_key_file else ())])
@@ -182,6 +182,7 @@ def serve(
         grpc = None if grpc_port is None else reserved.enter_context(reserve(host, grpc_port, "--grpc-port"))
         if (status := supervised(_say)) is not None:
             raise typer.Exit(status)
+        allow_connections()
         from opweld.serve.page.interface import page_interface  # the supervisor needs none of what is imported here
 
         tracing = _tracing(trace, trace_requests, trace_kernels) if trace else None

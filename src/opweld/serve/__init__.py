@@ -2,6 +2,7 @@
 
     server.py        listens, and stops without losing an answer
     application.py   puts interfaces, health and metrics together
+    connection.py    limits of what comes before a request's body, and of who does not take an answer
     guard.py         what holds for every interface: keys, limits, time, clients that went away, the line of the log
     common.py        what all that listens shares, and what a listener beside HTTP is
     interface.py     what an interface is: routes under a prefix, and the shape of its errors

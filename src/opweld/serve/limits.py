@@ -21,6 +21,8 @@ class Limits:
         answers: that one request may ask for: prompts times `n`, or `best_of`.
         seconds: from a request's first byte to the last one of its answer.
         drain: seconds that answers have to end when the server stops.
+        head: bytes of what comes before a body over HTTP, the path and the headers.
+        head_seconds: that a client has to send them.
     """
 
     body: int = 4 << 20
@@ -28,6 +30,8 @@ class Limits:
     answers: int = 128
     seconds: float = 600.0
     drain: float = 30.0
+    head: int = 64 << 10
+    head_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         for limit in fields(self):

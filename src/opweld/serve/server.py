@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TypeAlias
@@ -15,6 +17,7 @@ from starlette.types import ASGIApp
 from opweld.errors import OptionError
 from opweld.serve.application import application
 from opweld.serve.common import Common, Listener, MakeListener
+from opweld.serve.connection import connection_of
 from opweld.serve.health import Health
 from opweld.serve.interface import Backend, Interface
 from opweld.serve.limits import Keys, Limits
@@ -27,13 +30,16 @@ Around: TypeAlias = Callable[[ASGIApp, Callable[[str], bool]], ASGIApp]
 """Middleware of an application, and whether a path is one of an interface."""
 
 _USUAL, _NONE = Limits(), Keys()
+_LAST_S = 1.0
+"""That answers which are written already have to be read, where no time to drain is left."""
 
 
 class Server(uvicorn.Server):
     """A server of models.
 
     SIGTERM, SIGINT or `stop` begins its end: it is no longer ready and refuses what comes, answers have `limits.drain`
-    seconds to finish, and what is left of them is cut short with an error. A second signal ends it at once.
+    seconds to finish and to be taken, and what is left of them is cut short with an error. A second signal ends it at
+    once.
     """
 
     def __init__(
@@ -76,7 +82,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="uvloop",
-            http="httptools",
+            http=connection_of(limits),
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -127,8 +133,23 @@ class Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         await self._stopping.wait()
+        begun = time.monotonic()
         await self._visits.drain(self._limits.drain)
+        # What is on its way has the rest of the time to be taken.
+        left = self._limits.drain - (time.monotonic() - begun)
+        asyncio.get_running_loop().call_later(max(_LAST_S, left), self._cut_off)
         self.should_exit = True
+
+    def _cut_off(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def allow_connections() -> None:
+    """Lets this process have as many files open as the system allows it: each connection is one, and the usual number
+    is small for a server."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def reserve(host: str, port: int, option: str = "--port") -> socket.socket:

@@ -1,0 +1,101 @@
+"""Clients that hold connections: headers without end, none at all, and answers that nobody takes."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from opweld.serve.interface import Interface
+from opweld.serve.limits import Limits
+from opweld.serve.metrics import Metrics
+from opweld.serve.openai.errors import refuse
+from opweld.serve.server import allow_connections
+from tests.patience import PATIENCE_S
+from tests.unit.serve.fakes import Running, eventually, serving
+from tests.unit.serve.raw import ask, connect, head, until_closed
+
+HASTY = Limits(drain=0.0, head=1000, head_seconds=0.05)
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[Running]:
+    with serving(HASTY) as running:
+        yield running
+
+
+def large(limits: Limits, metrics: Metrics) -> Interface:
+    """Answers with more than sockets hold."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"33554432")]})
+        await send({"type": "http.response.body", "body": bytes(32 << 20)})
+
+    return Interface("/large", None, refuse, app=app)
+
+
+def test_headers_that_are_too_large() -> None:
+    with serving(Limits(drain=0.0)) as running:
+        assert ask(running, head("/v1/models", 0, "GET", X="x" * 60_000))[0] == 200
+        for request in (head("/v1/models", 0, "GET", X="x" * 66_000), head(f"/{'x' * 66_000}", 0, "GET")):
+            with connect(running) as connection:
+                connection.sendall(request)
+                assert until_closed(connection).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_header_without_end_is_not_gathered() -> None:
+    with serving(Limits(drain=0.0, head_seconds=PATIENCE_S)) as running, connect(running) as connection:
+        connection.sendall(head("/v1/models", 0, "GET")[:-2] + b"X: ")
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            for _ in range(1000):
+                connection.sendall(bytes(100_000).replace(b"\0", b"x"))
+
+
+@pytest.mark.parametrize("begin", [b"", b"\r\n", b"GET /v1/mod", head("/v1/models", 0, "GET")[:-2]])
+def test_who_sends_no_headers_is_not_waited_for(hasty: Running, begin: bytes) -> None:
+    with connect(hasty) as connection:
+        connection.sendall(begin)
+        got = until_closed(connection)
+        assert got.startswith(b"HTTP/1.1 408 ") if begin.strip() else got == b""
+    eventually(lambda: not hasty.server.server_state.connections)
+
+
+def test_a_second_request_may_come_late_and_not_in_part(hasty: Running) -> None:
+    with connect(hasty) as connection:
+        for _ in range(2):
+            connection.sendall(head("/health/live", 0, "GET"))
+            while not connection.recv(1 << 16).endswith(b"}"):
+                pass
+        connection.sendall(head("/health/live", 0, "GET")[:-1])
+        assert until_closed(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_who_does_not_take_an_answer_loses_it() -> None:
+    with (
+        serving(Limits(seconds=0.05, drain=0.0), interfaces=[large]) as running,
+        connect(running) as connection,
+    ):
+        connection.sendall(head("/large", 0, "GET"))
+        assert connection.recv(1)
+        eventually(lambda: not running.server.server_state.connections)
+
+
+def test_who_does_not_take_an_answer_does_not_hold_up_the_end() -> None:
+    with serving(Limits(drain=0.0), interfaces=[large]) as running, connect(running) as connection:
+        connection.sendall(head("/large", 0, "GET"))
+        assert connection.recv(1)
+        running.server.stop()
+        running.thread.join(PATIENCE_S)
+        assert not running.thread.is_alive()
+
+
+def test_a_server_may_have_many_connections() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
+        allow_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
