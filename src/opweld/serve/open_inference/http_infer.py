@@ -29,10 +29,11 @@ class InferRequest:
         binary: whether outputs that do not say it are sent as bytes.
     """
 
-    def __init__(self, model: TensorModel, body: bytes, header: int | None, regions: Regions) -> None:
+    def __init__(self, model: TensorModel, body: bytes, header: int | None, regions: Regions, most: int) -> None:
         """
         Args:
             header: bytes of the body that are JSON; None: all; 0: all of it is the model's only input.
+            most: bytes of strings in shared memory.
         """
         if header == 0:
             self.id, self.parameters, self.wanted, self.binary = "", _ALL_BINARY, None, True
@@ -49,7 +50,7 @@ class InferRequest:
         asked = fields.objects("the request", request, "outputs")
         self.wanted = [_wanted(one) for one in asked] if asked else None
         rest = all_of_it[len(body) if header is None else header :]
-        self.feeds = _feeds(model, request, rest, regions)
+        self.feeds = _feeds(request, rest, Feeds(model, regions, most))
 
 
 def _wanted(asked: Mapping[str, Any]) -> Wanted:
@@ -57,11 +58,10 @@ def _wanted(asked: Mapping[str, Any]) -> Wanted:
     return wanted(name, fields.parameters(f"output {name}", asked))
 
 
-def _feeds(model: TensorModel, request: Mapping[str, Any], rest: memoryview, regions: Regions) -> Mapping[str, Array]:
+def _feeds(request: Mapping[str, Any], rest: memoryview, feeds: Feeds) -> Mapping[str, Array]:
     inputs = fields.objects("the request", request, "inputs")
     if inputs is None:
         raise Refusal(400, "the request has no inputs, expected an array of tensors", param="inputs")
-    feeds = Feeds(model, regions)
     for given in inputs:
         name = fields.field("an input", given, "name", str)
         where = f"input {name}"
@@ -103,7 +103,7 @@ def _bare(model: TensorModel, body: bytes) -> Mapping[str, Array]:
     for size in dims:
         known *= 1 if isinstance(size, str) else size
     sizes = [len(body) // max(1, known * spec.dtype.itemsize) if isinstance(size, str) else size for size in dims]
-    feeds = Feeds(model, Regions(allowed=False))
+    feeds = Feeds(model, Regions(allowed=False), 0)
     declared = feeds.declare(spec.name, datatype_of(spec.name, spec.dtype), sizes)
     feeds.add(declared, declared.of_bytes(memoryview(body)))
     return feeds.complete()

@@ -35,7 +35,12 @@ class Output:
 class Feeds:
     """The inputs of a request, one after the other."""
 
-    def __init__(self, model: TensorModel, regions: Regions) -> None:
+    def __init__(self, model: TensorModel, regions: Regions, most: int) -> None:
+        """
+        Args:
+            most: bytes of strings that are read from shared memory.
+        """
+        self._most = most
         self._specs = {spec.name: spec for spec in model.inputs}
         self._regions = regions
         self.arrays: dict[str, Array] = {}
@@ -55,6 +60,7 @@ class Feeds:
 
     def add_shared(self, declared: Declared, place: Place) -> None:
         """Its values are in shared memory."""
+        declared.check_bytes(place.size, self._most)
         self.arrays[declared.name] = declared.of_bytes(self._regions.read(f"input {declared.name}", place))
 
     def complete(self) -> Mapping[str, Array]:

@@ -52,6 +52,7 @@ class OpenInference:
         """
 
         def make(common: Common) -> Listener:
-            return GrpcListener(Service(self._repository, self.regions, common.health), common, address, around)
+            service = Service(self._repository, self.regions, common.health, common.limits.body)
+            return GrpcListener(service, common, address, around)
 
         return make

@@ -19,6 +19,9 @@ from opweld.serve.refusal import Refusal
 
 FOLDER: Final = Path("/dev/shm")
 _KEY: Final = re.compile(r"/?(?!\.{1,2}\Z)[^/\0]{1,255}\Z")
+_MOST_BYTES: Final = 0x7FFFF000
+"""That Linux reads at once."""
+
 _MOST: Final = 1024
 """Regions at once: each holds a file open."""
 
@@ -87,6 +90,8 @@ class Regions:
     def read(self, what: str, place: Place) -> memoryview:
         """The bytes of a tensor that lies there."""
         region = self._within(what, place)
+        if place.size > _MOST_BYTES:
+            raise Refusal(400, f"{what}: {place.size} bytes in shared memory, at most {_MOST_BYTES} are read")
         raw = bytearray(place.size)
         done = os.preadv(region.file, [raw], region.offset + place.offset)
         if done != place.size:
@@ -100,7 +105,12 @@ class Regions:
             raise Refusal(400, f"{what} has {len(raw)} bytes, its place in shared memory {place.size}")
         if os.fstat(region.file).st_size < region.offset + place.offset + len(raw):
             raise Refusal(400, f"{what}: shared memory {region.key} has been cut off")
-        os.pwrite(region.file, raw, region.offset + place.offset)
+        try:
+            done = os.pwrite(region.file, raw, region.offset + place.offset)
+        except OSError as error:
+            raise _full(what, region, error.strerror) from None
+        if done < len(raw):
+            raise _full(what, region, f"it took {done} of {len(raw)} bytes")
 
     def check(self, what: str, place: Place) -> None:
         """Refuses a place that is none, before anything is computed."""
@@ -124,6 +134,11 @@ class Regions:
         if (region := self._regions.get(name)) is None:
             raise Refusal(404, f"there is no shared memory region {name}; register it first")
         return region
+
+
+def _full(what: str, region: _Region, reason: str | None) -> Refusal:
+    # Memory that is shared is taken when it is written to first.
+    return Refusal(503, f"{what}: cannot write to shared memory {region.key}: {reason}", code="shortage", retry_after=5)
 
 
 def _opened(name: str, key: str) -> int:

@@ -97,7 +97,7 @@ class _Inference:
         visit, headers = request.state.visit, request.headers
         visit.model = model.name
         body = plain(await request.body(), headers, self._body)
-        asked = InferRequest(model, body, header_length(headers), self._regions)
+        asked = InferRequest(model, body, header_length(headers), self._regions, self._body)
         deadline = deadline_of(asked.parameters, visit.begun)
         outputs = await infer(
             model, asked.feeds, asked.wanted, self._regions,

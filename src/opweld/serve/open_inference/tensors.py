@@ -36,15 +36,22 @@ class Declared:
             expected = ", ".join(map(str, spec.shape))
             raise InputError(f"{spec.name} has shape {list(shape)}, the model takes [{expected}]")
 
-    def of_bytes(self, raw: memoryview) -> Array:
-        """The tensor that these bytes are: a view of them, unless they hold strings."""
+    def check_bytes(self, size: int, most: int) -> None:
+        """Raises InputError where so many bytes are not this tensor, or more than `most` of strings."""
         if self.dtype.hasobject:
-            return unpacked(self.name, raw, self.shape, self.count)
-        if len(raw) != self.count * self.dtype.itemsize:
+            if size > most:
+                raise InputError(f"{self.name}: {size} bytes of strings, at most {most} are read")
+        elif size != self.count * self.dtype.itemsize:
             raise InputError(
-                f"{self.name}: {len(raw)} bytes of data, but {list(self.shape)} of {self.dtype} are "
+                f"{self.name}: {size} bytes of data, but {list(self.shape)} of {self.dtype} are "
                 f"{self.count * self.dtype.itemsize}"
             )
+
+    def of_bytes(self, raw: memoryview) -> Array:
+        """The tensor that these bytes are: a view of them, unless they hold strings."""
+        self.check_bytes(len(raw), len(raw))
+        if self.dtype.hasobject:
+            return unpacked(self.name, raw, self.shape, self.count)
         if self.dtype.kind == "b" and self.count and np.frombuffer(raw, np.uint8).max() > 1:
             raise InputError(f"{self.name}: a byte of its data is neither 0 nor 1, which a BOOL is")
         return np.frombuffer(raw, self.dtype).reshape(self.shape)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -173,6 +175,45 @@ def test_shared_memory(running: Running, shared: tuple[str, Path]) -> None:
     assert status == 400 and "cut off" in answer["error"] and path.stat().st_size == 20
     assert running.post(f"{region}/unregister", b"") == (200, {})
     assert running.get(f"{region}/status")[0] == 404
+
+
+def test_shared_memory_is_read_only_where_it_is_the_tensor(running: Running, shared: tuple[str, Path]) -> None:
+    name, path = shared
+    os.truncate(path, 1 << 40)  # of which nothing is there
+    region = "/v2/systemsharedmemory/region/sparse"
+    assert running.post(f"{region}/register", {"key": name, "byte_size": 1 << 40}) == (200, {})
+    tracemalloc.start()
+    try:
+        for datatype, shape, size, said in (
+            ("FP32", [3], 1 << 27, "134217728 bytes of data"),
+            ("BYTES", [3], 1 << 27, "134217728 bytes of strings, at most 4194304 are read"),
+            ("FP32", [1 << 38], 1 << 40, "at most 2147479552 are read"),
+        ):
+            place = {"shared_memory_region": "sparse", "shared_memory_byte_size": size}
+            request = {"inputs": [tensor("x", datatype, shape, **place)]}
+            status, answer, _ = running.infer(f"same_{datatype}", request)
+            assert status == 400 and said in answer["error"]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+        running.post(f"{region}/unregister", b"")
+
+
+def test_shared_memory_that_takes_no_more(
+    running: Running, shared: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    region = "/v2/systemsharedmemory/region/mine"
+    assert running.post(f"{region}/register", {"key": shared[0], "byte_size": 64}) == (200, {})
+    place = {"shared_memory_region": "mine", "shared_memory_byte_size": 12}
+    request = {"inputs": [tensor("x", "FP32", [3], [1, 2, 3])], "outputs": [{"name": "y", "parameters": place}]}
+    for write, said in ((full, "No space left on device"), (lambda *_: 4, "it took 4 of 12 bytes")):
+        monkeypatch.setattr(os, "pwrite", write)
+        status, answer, _ = running.infer("same_FP32", request)
+        assert status == 503 and f"cannot write to shared memory {shared[0]}: {said}" in answer["error"]
+    running.post(f"{region}/unregister", b"")
 
 
 def test_what_is_no_shared_memory(running: Running, shared: tuple[str, Path]) -> None:

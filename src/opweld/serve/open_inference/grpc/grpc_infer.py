@@ -51,9 +51,13 @@ def wanted_of(request: Any) -> Sequence[Wanted] | None:
     return [wanted(one.name, parameters(one.parameters)) for one in request.outputs]
 
 
-def feeds_of(model: TensorModel, request: Any, regions: Regions) -> Mapping[str, Array]:
-    """The tensors of a request; numbers of raw contents are views of them. Raises InputError where they do not fit."""
-    feeds = Feeds(model, regions)
+def feeds_of(model: TensorModel, request: Any, regions: Regions, most: int) -> Mapping[str, Array]:
+    """The tensors of a request; numbers of raw contents are views of them. Raises InputError where they do not fit.
+
+    Args:
+        most: bytes of strings in shared memory.
+    """
+    feeds = Feeds(model, regions, most)
     raw, used = request.raw_input_contents, 0
     for given in request.inputs:
         name = given.name

@@ -27,8 +27,12 @@ _Response: Final[Mapping[str, Any]] = {
 class Service:
     """The methods of one server, but for streams of calls, which the guard makes of single ones."""
 
-    def __init__(self, repository: Repository, regions: Regions, health: Health) -> None:
-        self._repository, self._regions, self._health = repository, regions, health
+    def __init__(self, repository: Repository, regions: Regions, health: Health, body: int) -> None:
+        """
+        Args:
+            body: bytes of a request at most.
+        """
+        self._repository, self._regions, self._health, self._body = repository, regions, health, body
 
     def health(self) -> Mapping[str, Method]:
         """Methods that need no key and answer while the server stops, by name."""
@@ -69,7 +73,7 @@ class Service:
         own = deadline_of(given, visit.begun)
         outputs = await infer(
             model,
-            feeds_of(model, request, self._regions),
+            feeds_of(model, request, self._regions, self._body),
             wanted_of(request),
             self._regions,
             id=request.id or visit.id,
