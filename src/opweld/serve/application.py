@@ -48,7 +48,7 @@ def application(
     app.include_router(_health(health, interfaces, metrics))
 
     def interface_of(request: Request) -> Interface:
-        return next((one for one in interfaces if one.covers(request.url.path)), interfaces[0])
+        return next((one for one in interfaces if one.covers(request.scope)), interfaces[0])
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, OpweldError)

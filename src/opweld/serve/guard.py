@@ -48,7 +48,7 @@ class Guard:
         """Answers a request."""
         interface = None
         if scope["type"] == "http":
-            interface = next((one for one in self._interfaces if one.covers(scope["path"])), None)
+            interface = next((one for one in self._interfaces if one.covers(scope)), None)
         if interface is None:
             await self._app(scope, receive, send)
             return

@@ -65,9 +65,16 @@ class Interface:
     live: str = ""
     ready: str = ""
 
-    def covers(self, path: str) -> bool:
-        """Whether a path is one of its, other than its health."""
+    def covers(self, scope: Scope) -> bool:
+        """Whether a request's path is one of its, other than its health."""
+        path = path_of(scope)
         return (path == self.prefix or path.startswith(f"{self.prefix}/")) and path not in (self.live, self.ready)
+
+
+def path_of(scope: Scope) -> str:
+    """The path of a request below where the application is mounted, as Ray Serve does by its `route_prefix`."""
+    path, root = scope["path"], scope.get("root_path", "")
+    return path[len(root) :] if path.startswith(f"{root}/") else path
 
 
 class EventStream(Response):

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TypeAlias
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from opweld.errors import OptionError
 from opweld.serve.application import application
@@ -26,8 +26,8 @@ from opweld.serve.tls import Tls
 from opweld.serve.visits import Visits
 
 MakeInterface: TypeAlias = Callable[[Limits, Metrics], Interface]
-Around: TypeAlias = Callable[[ASGIApp, Callable[[str], bool]], ASGIApp]
-"""Middleware of an application, and whether a path is one of an interface."""
+Around: TypeAlias = Callable[[ASGIApp, Callable[[Scope], bool]], ASGIApp]
+"""Middleware of an application, and whether a request is one of an interface."""
 
 _USUAL, _NONE = Limits(), Keys()
 _LAST_S = 1.0
@@ -78,7 +78,7 @@ class Server(uvicorn.Server):
             metrics=metrics,
         )
         if around is not None:
-            app = around(app, lambda path: any(one.covers(path) for one in made))
+            app = around(app, lambda scope: any(one.covers(scope) for one in made))
         config = uvicorn.Config(
             app,
             loop="uvloop",

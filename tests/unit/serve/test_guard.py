@@ -11,6 +11,7 @@ from typing import Any
 
 import openai
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opweld.errors import OptionError
 from opweld.serve.limits import Keys, Limits, keys_of_file
@@ -208,3 +209,20 @@ def test_pages_of_others_may_call_only_where_it_is_said(running: Running) -> Non
         other = head("/v1/models", 0, "GET", Origin="https://other.example", Authorization="Bearer k")
         status, headers, _ = ask(open_to_page, other)
         assert status == 200 and "access-control-allow-origin" not in headers
+
+
+def test_an_application_below_a_path_is_guarded_as_elsewhere() -> None:
+    """As Ray Serve mounts it: the path has the prefix, which `root_path` names."""
+
+    def below(app: ASGIApp, covers: Any) -> ASGIApp:
+        async def mounting(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, "root_path": "/m", "path": f"/m{scope['path']}"}, receive, send)
+
+        return mounting
+
+    with serving(keys=["k"], around=below) as running:
+        key = {"Authorization": "Bearer k"}
+        assert ask(running, head("/v1/models", 0, "GET"))[0] == 401
+        assert ask(running, head("/v1/models", 0, "GET", **key))[0] == 200
+        assert ask(running, post("/v1/chat/completions", talk("hello"), **key))[0] == 200
+        assert ask(running, head("/v1/nothing", 0, "GET", **key))[0] == 404

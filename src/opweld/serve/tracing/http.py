@@ -15,16 +15,16 @@ from opweld.serve.visits import Visit
 class TracedRequests:
     """ASGI middleware around all others: what is refused is traced too."""
 
-    def __init__(self, tracing: Tracing, app: ASGIApp, covers: Callable[[str], bool]) -> None:
+    def __init__(self, tracing: Tracing, app: ASGIApp, covers: Callable[[Scope], bool]) -> None:
         """
         Args:
-            covers: whether a path is traced: those that load balancers and Prometheus ask for all day are not worth it.
+            covers: whether a request is traced: what load balancers and Prometheus ask for all day is not worth it.
         """
         self._app, self._tracing, self._covers = app, tracing, covers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
-        if scope["type"] != "http" or not self._covers(scope["path"]):
+        if scope["type"] != "http" or not self._covers(scope):
             await self._app(scope, receive, send)
             return
         method, client = scope["method"], scope.get("client")
