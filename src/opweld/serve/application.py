@@ -75,7 +75,9 @@ def application(
     app.add_exception_handler(RequestValidationError, unfit)
     app.add_exception_handler(HTTPException, lost)
     app.add_exception_handler(Exception, failed)
-    guarded = Guard(app, interfaces=interfaces, limits=limits, keys=keys, visits=visits, metrics=metrics)
+    guarded = Guard(
+        app, interfaces=interfaces, limits=limits, keys=keys, origins=origins, visits=visits, metrics=metrics
+    )
     if not origins:
         return guarded
     return CORSMiddleware(guarded, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,7 +16,7 @@ from opweld.serve.access import tell
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
-from opweld.serve.refusal import Refusal, internal, refusal_of, stopping, too_large
+from opweld.serve.refusal import Refusal, foreign, internal, refusal_of, stopping, too_large
 from opweld.serve.visits import Cut, Visit, Visits
 
 log = logging.getLogger("opweld.serve")
@@ -25,6 +26,10 @@ _PATIENCE_S = 5.0
 
 _UNWATCHED_S = 0.02
 """After which a client is watched, whether it goes away: most answers are there by then."""
+
+
+_HARMLESS = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing; their answers are shown to a page of elsewhere by CORS alone."""
 
 
 class Guard:
@@ -38,11 +43,13 @@ class Guard:
         interfaces: Sequence[Interface],
         limits: Limits,
         keys: Keys,
+        origins: Sequence[str],
         visits: Visits,
         metrics: Metrics,
     ) -> None:
         self._app, self._interfaces = app, interfaces
         self._limits, self._keys, self._visits, self._metrics = limits, keys, visits, metrics
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -118,8 +125,21 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         if not self._visits.open:
             raise stopping()
+        headers = Headers(scope=scope)
+        if scope["method"] not in _HARMLESS and self._of_another_page(headers):
+            raise foreign(headers.get("origin", ""))
         if self._keys:
-            self._keys.check(Request(scope).headers.get("authorization", ""))
+            self._keys.check(headers.get("authorization", ""))
+
+    def _of_another_page(self, headers: Headers) -> bool:
+        """Whether a browser sends a request for a web page that is not ours, and may not call us. Pages need nobody's
+        leave to send simple ones, with text in them, to a server of the user's own machine."""
+        origin, site = headers.get("origin", ""), headers.get("sec-fetch-site", "")
+        if origin in self._origins or "*" in self._origins:
+            return False
+        if site:
+            return site not in ("same-origin", "none")
+        return bool(origin) and origin.partition("://")[2] != headers.get("host", "")
 
     async def _body(self, visit: Visit, scope: Scope, receive: Receive) -> bytes:
         """The body of a request. One that is too large is read on for a while: to a client that is still writing, an

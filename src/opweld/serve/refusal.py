@@ -47,6 +47,13 @@ def stopping() -> Refusal:
     return Refusal(503, "The server is stopping.", code="server_stopping", retry_after=5)
 
 
+def foreign(origin: str) -> Refusal:
+    """A web page of elsewhere asks."""
+    known = origin not in ("", "null")
+    remedy = f"start it with --cors {origin}" if known else "give the page an origin that --cors can name"
+    return Refusal(403, f"The request comes from a web page that may not call this server; {remedy}.")
+
+
 def too_large(limit: int) -> Refusal:
     """A request has more bytes than it may."""
     return Refusal(413, f"The request is larger than {limit} bytes.", code="request_too_large")

@@ -30,6 +30,12 @@ def guarded() -> Iterator[Running]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def paged() -> Iterator[Running]:
+    with serving(origins=["https://page.example"]) as running:
+        yield running
+
+
 def asking(running: Running, body: Any, key: str | None = "first", path: str = "/v1/chat/completions") -> Any:
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     return ask(running, post(path, body, **headers))
@@ -209,6 +215,27 @@ def test_pages_of_others_may_call_only_where_it_is_said(running: Running) -> Non
         other = head("/v1/models", 0, "GET", Origin="https://other.example", Authorization="Bearer k")
         status, headers, _ = ask(open_to_page, other)
         assert status == 200 and "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "https://other.example"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "http://here:3000"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "null"}, 403),
+        ({"Origin": "http://other.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "https://page.example"}, 200),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "https://before.a.proxy"}, 200),
+        ({"Origin": "http://here"}, 200),
+    ],
+)
+def test_pages_of_others_send_nothing(headers: dict[str, str], status: int, paged: Running) -> None:
+    found, _, answer = ask(paged, post("/v1/chat/completions", talk("hello"), **headers))
+    assert found == status
+    if status == 403:
+        said = answer["error"]["message"]
+        assert "that --cors can name" in said if headers["Origin"] == "null" else f"--cors {headers['Origin']}." in said
 
 
 def test_an_application_below_a_path_is_guarded_as_elsewhere() -> None:
