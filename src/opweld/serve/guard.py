@@ -158,6 +158,7 @@ class Guard:
             piece, more = message.get("body", b""), message.get("more_body", False)
             size += len(piece)
             if size <= limit:
+                visit.hold(len(piece))
                 pieces.append(piece)
         if size > limit:
             raise too_large(limit)

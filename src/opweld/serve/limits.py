@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from opweld.errors import OptionError
+from opweld.groups import free_memory
 from opweld.serve.refusal import Refusal
 
 
@@ -21,6 +22,8 @@ class Limits:
         answers: that one request may ask for: prompts times `n`, or `best_of`.
         seconds: from a request's first byte to the last one of its answer.
         drain: seconds that answers have to end when the server stops.
+        in_flight: bytes of all requests that are being answered; None: a quarter of the memory that is free when the
+            server starts, or as many as four requests may have.
         head: bytes of what comes before a body over HTTP, the path and the headers.
         head_seconds: that a client has to send them.
     """
@@ -30,6 +33,7 @@ class Limits:
     answers: int = 128
     seconds: float = 600.0
     drain: float = 30.0
+    in_flight: int | None = None
     head: int = 64 << 10
     head_seconds: float = 10.0
 
@@ -39,6 +43,13 @@ class Limits:
             least = 0 if limit.name == "drain" else 1e-3
             if value is not None and not value >= least:
                 raise OptionError(f"{limit.name} is {value}, expected more than 0")
+
+
+def bytes_in_flight(limits: Limits) -> int:
+    """Of all requests that are being answered, where the server starts now."""
+    if limits.in_flight is not None:
+        return limits.in_flight
+    return max(4 * limits.body, free_memory() // 4)
 
 
 class Keys:

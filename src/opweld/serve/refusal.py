@@ -54,6 +54,16 @@ def foreign(origin: str) -> Refusal:
     return Refusal(403, f"The request comes from a web page that may not call this server; {remedy}.")
 
 
+def busy() -> Refusal:
+    """Requests that are being answered have all the memory that there is for them."""
+    return Refusal(
+        429,
+        "Other requests take all memory there is for them.",
+        code="server_busy",
+        retry_after=1,
+    )
+
+
 def too_large(limit: int) -> Refusal:
     """A request has more bytes than it may."""
     return Refusal(413, f"The request is larger than {limit} bytes.", code="request_too_large")

@@ -20,7 +20,7 @@ from opweld.serve.common import Common, Listener, MakeListener
 from opweld.serve.connection import connection_of
 from opweld.serve.health import Health
 from opweld.serve.interface import Backend, Interface
-from opweld.serve.limits import Keys, Limits
+from opweld.serve.limits import Keys, Limits, bytes_in_flight
 from opweld.serve.metrics import Metrics
 from opweld.serve.tls import Tls
 from opweld.serve.visits import Visits
@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
             tls: how connections are secured; None: they are not.
             around: is around everything else of HTTP, as what traces requests.
         """
-        self._backends, self._limits, self._visits = backends, limits, Visits()
+        self._backends, self._limits, self._visits = backends, limits, Visits(bytes_in_flight(limits))
         metrics, health = Metrics(), Health(backends, self._visits)
         common = Common(limits, keys, self._visits, metrics, health, tls)
         self._listeners = [make(common) for make in listeners]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from opweld.serve.refusal import Refusal, out_of_time, stopping
+from opweld.serve.refusal import Refusal, busy, out_of_time, stopping
 
 
 class Cut(Exception):  # noqa: N818 - `Visit.endable` raises it, and who entered it takes it
@@ -26,6 +27,7 @@ class Visit:
         model, prompt_tokens, completion_tokens: set by who answers it, for the log.
         status: of the answer; 0 until it begins. streams: whether it is one of events. complete: whether all of it is
             on its way.
+        visits: those that it is one of. held: bytes of their memory that it has.
     """
 
     client: str
@@ -39,6 +41,8 @@ class Visit:
     status: int = 0
     streams: bool = False
     complete: bool = False
+    visits: Visits | None = None
+    held: int = 0
     _ended: bool = False
     _why: Refusal | None = None
     _told: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
@@ -54,6 +58,13 @@ class Visit:
         if self.complete or not self._ended:
             return self.status
         return 499 if self._why is None else self._why.status
+
+    def hold(self, size: int) -> None:
+        """Has so many bytes more of its request in memory, until it is over. Raises Refusal where all visits together
+        would have too many."""
+        if self.visits is not None:
+            self.visits.take(size)
+            self.held += size
 
     def end(self, why: Refusal | None) -> None:
         """Ends it, where it is not complete; the first reason counts."""
@@ -101,7 +112,12 @@ class Visits:
         closed: is set when no more may.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = sys.maxsize) -> None:
+        """
+        Args:
+            most: bytes of requests in memory.
+        """
+        self._most, self._held = most, 0
         self._there: set[Visit] = set()
         self._none = asyncio.Event()
         self._none.set()
@@ -119,13 +135,22 @@ class Visits:
     def counted(self, visit: Visit) -> Generator[None]:
         """It is there while the block runs."""
         self._there.add(visit)
+        visit.visits = self
         self._none.clear()
         try:
             yield
         finally:
             self._there.discard(visit)
+            self._held -= visit.held
+            visit.visits, visit.held = None, 0
             if not self._there:
                 self._none.set()
+
+    def take(self, size: int) -> None:
+        """As `Visit.hold`, which gives it back."""
+        if self._held + size > self._most:
+            raise busy()
+        self._held += size
 
     async def drain(self, seconds: float) -> None:
         """Lets no more come; ends those that are there still after a time."""

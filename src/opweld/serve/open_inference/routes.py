@@ -96,7 +96,10 @@ class _Inference:
         model = _model(self._repository, request)
         visit, headers = request.state.visit, request.headers
         visit.model = model.name
-        body = plain(await request.body(), headers, self._body)
+        raw = await request.body()
+        body = plain(raw, headers, self._body)
+        if body is not raw:
+            visit.hold(len(body))
         asked = InferRequest(model, body, header_length(headers), self._regions, self._body)
         deadline = deadline_of(asked.parameters, visit.begun)
         outputs = await infer(

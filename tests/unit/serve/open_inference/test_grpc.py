@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -265,6 +266,29 @@ def test_limits() -> None:
             stub("ModelInfer", model_name="slow", inputs=[one(contents={"fp32_contents": [1]})])
         (answer,) = stub.stream(iter([slow_call()]))
         assert "longer than 0.05 seconds" in answer.error_message
+
+
+def test_what_all_calls_have_in_memory_is_limited() -> None:
+    data: Any = {"inputs": [one(shape=(200,))], "raw_input_contents": [bytes(800)]}
+    with serving(Limits(drain=0.0, in_flight=2000)) as running, stub_of(running) as stub:
+        model = running.repository.get("slow")
+        stream = stub.stream(iter([Request(model_name="slow", **data)] * 2))
+        eventually(lambda: model.statistics.running == 2)
+        with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "all memory"):
+            stub("ModelInfer", model_name="same_FP32", **data)
+        status, answer = running.post("/v2/models/same_FP32/infer", b" " * 800)
+        assert status == 429 and "all memory" in answer["error"]
+        more = list(stub.stream(iter([Request(model_name="same_FP32", **data)])))
+        assert "all memory" in more[0].error_message
+        model.release()
+        assert [len(one.infer_response.outputs) for one in stream] == [1, 1]
+        assert stub("ModelInfer", model_name="same_FP32", **data).model_name == "same_FP32"
+        # A body counts as large as it is without its compression.
+        packed = zlib.compress(b" " * 2001)
+        status, answer = running.post("/v2/models/same_FP32/infer", packed, **{"Content-Encoding": "deflate"})
+        assert status == 429
+        status, _ = running.post("/v2/models/same_FP32/infer", b" " * 1900)
+        assert status == 400
 
 
 def test_keys(caplog: pytest.LogCaptureFixture) -> None:

@@ -89,6 +89,7 @@ class GrpcGuard:
 
         async def answer(raw: bytes, context: ServicerContext[Any, Any]) -> Any:
             async with self._visiting(name, context, seconds) as visit:
+                visit.hold(len(raw))
                 request = _message(name, raw)
                 if name == "ModelInfer":
                     return await self._service.infer(request, visit, _deadline(context))
@@ -160,8 +161,10 @@ class GrpcGuard:
         try:
             request = _message("ModelInfer", raw)
             id = request.id
-            async with asyncio.timeout(limit):
-                found = await self._service.infer(request, visit, _deadline(context))
+            with self._common.visits.counted(visit):
+                visit.hold(len(raw))
+                async with asyncio.timeout(limit):
+                    found = await self._service.infer(request, visit, _deadline(context))
         except TimeoutError:
             refusal = out_of_time(limit)
         except Exception as error:  # noqa: BLE001 - the client is told, and the log

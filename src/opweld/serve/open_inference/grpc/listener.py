@@ -15,6 +15,9 @@ from opweld.serve.open_inference.grpc.guard import GrpcGuard
 from opweld.serve.open_inference.grpc.service import Service
 from opweld.serve.tls import Tls
 
+_MOST_CALLS: Final = 4096
+"""At once; gRPC has read their messages before it asks us, and refuses more as RESOURCE_EXHAUSTED."""
+
 _LAST_S: Final = 1.0
 """That answers which are written already have to be read."""
 
@@ -39,6 +42,7 @@ class GrpcListener:
         host, port = self._address.getsockname()[:2]
         self._server = aio.server(
             interceptors=self._around,
+            maximum_concurrent_rpcs=_MOST_CALLS,
             options=[
                 ("grpc.max_receive_message_length", self._common.limits.body),
                 ("grpc.max_send_message_length", -1),
