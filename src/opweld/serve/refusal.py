@@ -83,7 +83,7 @@ def refusal_of(error: OpweldError) -> Refusal | None:
     if isinstance(error, LateError):
         return Refusal(504, str(error), code="deadline_exceeded")
     if isinstance(error, ClosedError):
-        return stopping()
+        return Refusal(503, str(error), code="closed", retry_after=5)
     if isinstance(error, ShortageError):
         return Refusal(503, str(error), code="shortage", retry_after=5)
     if isinstance(error, (OptionError, ModelError, InputError, UnsupportedError)):

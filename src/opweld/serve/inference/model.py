@@ -103,7 +103,7 @@ class Statistics:
     Attributes:
         calls, failures: that ended with an answer, and with an error. refused: that were not begun.
         runs: of the compiled code, each of which answers one call or several. rows: of the batches of all runs.
-        waited_ns, computed_ns: the time that calls spent waiting, and in runs; summed over calls.
+        waited_ns, computed_ns: the time that calls spent waiting, and in runs; summed over those with an answer.
         last_ns: when the last call ended, in nanoseconds since 1970; 0: none did.
         waiting, running: calls at this moment.
     """

@@ -66,10 +66,12 @@ class Tally:
 
     def ended(self, waited: int, took: int, *, failed: bool) -> None:
         """A call has its answer, or an error of its run."""
-        self.calls += not failed
-        self.failures += failed
-        self.waited_ns += waited
-        self.computed_ns += took
+        if failed:
+            self.failures += 1
+        else:
+            self.calls += 1
+            self.waited_ns += waited
+            self.computed_ns += took
         self.call_seconds.add((waited + took) / 1e9)
         self.queue_seconds.add(waited / 1e9)
         self.last_ns = time.time_ns()

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from opweld.serve.inference.metrics import ModelMetrics
 from opweld.serve.inference.model import Call
 from opweld.serve.inference.repository import ModelRepository
-from opweld.serve.inference.tally import Histogram
+from opweld.serve.inference.tally import Histogram, Tally
 from tests.unit.serve.inference.small import plus, saved
 
 
@@ -52,3 +52,11 @@ def test_buckets() -> None:
     for value in (0.5, 1.0, 1.5, 9.0):
         histogram.add(value)
     assert histogram.buckets() == [("1.0", 2), ("2.0", 3), ("+Inf", 4)] and histogram.sum == 12
+
+
+def test_times_are_those_of_calls_with_an_answer() -> None:
+    tally = Tally()
+    tally.ended(5, 7, failed=False)
+    tally.ended(50, 70, failed=True)
+    told = tally.statistics(0)
+    assert (told.calls, told.failures, told.waited_ns, told.computed_ns) == (1, 1, 5, 7)

@@ -183,6 +183,16 @@ def test_a_deadline_that_passes_and_a_client_that_leaves() -> None:
         assert status == 429 and "wait for slow already" in answer["error"]
 
 
+def test_a_model_that_is_unloaded_is_not_a_server_that_stops(running: Running) -> None:
+    model = running.repository.get("any_rank")
+    model.closing = True
+    try:
+        status, answer, _ = running.infer("any_rank", {"inputs": [tensor("x", "FP32", [1], [2])]})
+    finally:
+        model.closing = False
+    assert (status, answer["error"]) == (503, "any_rank is being unloaded")
+
+
 def test_a_fault_of_the_server_tells_nothing(running: Running) -> None:
     status, answer, _ = running.infer("failing", {"inputs": [tensor("x", "FP32", [1], [2])]})
     assert status == 500 and "secret" not in answer["error"]
