@@ -75,8 +75,9 @@ def application(
     app.add_exception_handler(RequestValidationError, unfit)
     app.add_exception_handler(HTTPException, lost)
     app.add_exception_handler(Exception, failed)
+    schema = Interface("/openapi.json", None, interfaces[0].refuse)
     guarded = Guard(
-        app, interfaces=interfaces, limits=limits, keys=keys, origins=origins, visits=visits, metrics=metrics
+        app, interfaces=[*interfaces, schema], limits=limits, keys=keys, origins=origins, visits=visits, metrics=metrics
     )
     if not origins:
         return guarded

@@ -171,3 +171,10 @@ def test_models_have_names_of_their_own() -> None:
 def test_the_interface_describes_itself(running: Running) -> None:
     status, _, answer = ask(running, head("/openapi.json", 0, "GET"))
     assert status == 200 and "/v1/chat/completions" in answer["paths"] and "ChatBody" in json.dumps(answer)
+
+
+def test_who_knows_no_key_does_not_see_the_schema() -> None:
+    with serving(keys=["k"]) as running:
+        assert ask(running, head("/openapi.json", 0, "GET"))[0] == 401
+        status, _, answer = ask(running, head("/openapi.json", 0, "GET", Authorization="Bearer k"))
+        assert status == 200 and "/v1/models" in answer["paths"]

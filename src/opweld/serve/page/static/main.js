@@ -3,9 +3,9 @@
 import { chat } from "./chat.js";
 import { button, el, failure, select, table } from "./dom.js";
 import { shape as shapeText } from "./format.js";
-import { forgetButton } from "./key.js";
+import { forgetButton, key } from "./key.js";
 import { livePanel, requestsPanel, watch } from "./live.js";
-import { askJSON, post } from "./server.js";
+import { ask, askJSON, post } from "./server.js";
 import { embed, rank } from "./texts.js";
 import { tryTensors } from "./try_tensors.js";
 
@@ -161,6 +161,18 @@ function heading(model) {
   );
 }
 
+/** Shows the schema of the server where it needs a key, which a link would not send. */
+async function showSchema(event) {
+  if (!key()) return;
+  event.preventDefault();
+  try {
+    const answer = await ask("/openapi.json");
+    location.assign(URL.createObjectURL(await answer.blob()));
+  } catch (error) {
+    main.replaceChildren(failure(error));
+  }
+}
+
 /** Has the report of a model made, and shows where it is: a browser opens what was clicked, not what was waited for. */
 async function report(model, said) {
   said.replaceChildren(el("p", { class: "hint", text: "The report is being made; that takes some seconds…" }));
@@ -204,6 +216,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address names the model
   main.focus();
 });
+document.querySelector("#api").addEventListener("click", showSchema);
 await refresh();
 watch(told);
 setInterval(() => document.hidden || refresh(), AGAIN_MS);
