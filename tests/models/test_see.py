@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 from benchmarks.zoo.catalogue import MODELS
 from benchmarks.zoo.fetch import path
-from opweld.cli.main import app
+from opweld.cli.main import application
 from tests.schemas import faults
+
+OPWELD = application()
 
 pytestmark = pytest.mark.models
 
@@ -23,7 +25,7 @@ ACCOUNTED = 0.8
 
 
 def run(*arguments: object) -> None:
-    answer = CliRunner().invoke(app, list(map(str, arguments)))
+    answer = CliRunner().invoke(OPWELD, list(map(str, arguments)))
     assert answer.exit_code == 0, (arguments, answer.output, answer.exception)
 
 

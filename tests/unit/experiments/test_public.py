@@ -15,10 +15,12 @@ from onnx import parser
 from typer.testing import CliRunner
 
 import opweld
-from opweld.cli.main import app
+from opweld.cli.main import application
 from opweld.errors import InputError, OptionError
 from opweld.option import entries
 from opweld.options import Options
+
+OPWELD = application()
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def test_a_model_is_right(model: Path) -> None:
     found = opweld.verify(model, feeds)
     assert found.passed and found.error < 1e-6
     assert not opweld.verify(model, feeds, rtol=0, atol=0).passed or found.error == 0
-    answer = CliRunner().invoke(app, ["verify", str(model), "--dim", "batch=1", "--json", "-"])
+    answer = CliRunner().invoke(OPWELD, ["verify", str(model), "--dim", "batch=1", "--json", "-"])
     assert json.loads(answer.stdout)["passed"] and "fed: x 1x3" in answer.stderr
 
 

@@ -38,8 +38,8 @@ PEAK_KB = 400 << 10
 MEASURED = """
 import sys
 from pathlib import Path
-from opweld.cli.main import app
-app(sys.argv[1:], standalone_mode=False)
+from opweld.cli.main import application
+application()(sys.argv[1:], standalone_mode=False)
 print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])  # getrusage tells of the parent too
 """
 

@@ -12,7 +12,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 from typer.testing import CliRunner
 
 import opweld
-from opweld.cli.main import app
+from opweld.cli.main import application
 from opweld.errors import ModelError, OptionError
 from opweld.rewrite.optimize import LATER, RULES
 from opweld.rewrite.passes import branches, dead, fold, merge
@@ -20,6 +20,8 @@ from opweld.rules import REWRITES
 from opweld.tensor.intern import current
 from opweld.verification.reference import float64_outputs
 from tests.unit.rewrite.rewritten import model_of, normal
+
+OPWELD = application()
 
 RUN = CliRunner()
 
@@ -39,7 +41,7 @@ def written(tmp_path: Path) -> Path:
 
 def test_a_file_becomes_a_smaller_one(written: Path) -> None:
     out = written.with_name("smaller.onnx")
-    answer = RUN.invoke(app, ["optimize", str(written), "-o", str(out)])
+    answer = RUN.invoke(OPWELD, ["optimize", str(written), "-o", str(out)])
     assert answer.exit_code == 0, answer.output
     assert "all nodes" in answer.output
     assert "rewrite.bias" in answer.output
@@ -55,7 +57,7 @@ def test_a_file_becomes_a_smaller_one(written: Path) -> None:
 
 def test_what_is_said_as_json(written: Path) -> None:
     out = written.with_name("smaller.onnx")
-    answer = RUN.invoke(app, ["optimize", str(written), "-o", str(out), "--json", "-", "--disable", "rewrite.bias"])
+    answer = RUN.invoke(OPWELD, ["optimize", str(written), "-o", str(out), "--json", "-", "--disable", "rewrite.bias"])
     told = json.loads(answer.output)
     assert told["nodes"] == {"before": 3, "after": 2}
     assert told["operators"]["Identity"] == [1, 0]
@@ -69,7 +71,7 @@ def test_tensors_beside_the_file_stay_beside_it(written: Path) -> None:
     onnx.save(model, apart)
     folder = written.parent / "elsewhere"
     folder.mkdir()
-    answer = RUN.invoke(app, ["optimize", str(apart), "-o", str(folder / "out.onnx")])
+    answer = RUN.invoke(OPWELD, ["optimize", str(apart), "-o", str(folder / "out.onnx")])
     assert answer.exit_code == 0, answer.output
     assert sorted(file.name for file in folder.iterdir()) == ["out.onnx", "out.onnx.data"]
     assert [node.op_type for node in onnx.load(folder / "out.onnx").graph.node] == ["Conv"]
@@ -88,7 +90,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_lost(written: Path, tmp_path: 
         ([str(tmp_path / "absent.onnx"), "-o", str(tmp_path / "o.onnx")], "cannot be read"),
     ):
         with pytest.raises(opweld.OpweldError, match=words):
-            RUN.invoke(app, ["optimize", *arguments], catch_exceptions=False)
+            RUN.invoke(OPWELD, ["optimize", *arguments], catch_exceptions=False)
     assert written.read_bytes() == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model.onnx"]
 
@@ -124,7 +126,7 @@ def test_what_the_checker_said_before_it_may_say_again(tmp_path: Path) -> None:
     with pytest.raises(onnx.shape_inference.InferenceError):
         onnx.checker.check_model(model, full_check=True)
     onnx.save(model, tmp_path / "model.onnx")
-    answer = RUN.invoke(app, ["optimize", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "made.onnx")])
+    answer = RUN.invoke(OPWELD, ["optimize", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "made.onnx")])
     assert answer.exit_code == 0, answer.output
 
 
@@ -143,7 +145,7 @@ def test_a_model_that_was_not_whole_is_written_all_the_same(tmp_path: Path) -> N
     model = model_of("g (float[3] x) => (float[3] y) { a = Identity(x) y = Relu(a) }")
     model.graph.output[0].type.tensor_type.ClearField("shape")
     onnx.save(model, tmp_path / "model.onnx")
-    answer = RUN.invoke(app, ["optimize", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "made.onnx")])
+    answer = RUN.invoke(OPWELD, ["optimize", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "made.onnx")])
     assert answer.exit_code == 0, answer.output
     made = onnx.load(tmp_path / "made.onnx")
     assert [(node.op_type, node.name) for node in made.graph.node] == [("Relu", "")]
