@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -59,21 +59,43 @@ def place_of(path: Path, name: str = "") -> Place:
 def places_of(folder: Path) -> list[Place]:
     """The models of a repository, by name: NAME/VERSION/..., NAME/..., NAME.opweld, NAME.onnx.
 
-    What begins with a dot, and what is neither a folder nor a model, is passed over. Raises MissingModelError where
-    there is no such folder, ModelError where two models have the same name."""
-    if not folder.is_dir():
+    What begins with a dot, and what is neither a folder nor a model, is passed over; what cannot be read, and two
+    models of one name, have faults. Raises MissingModelError where there is no such folder, ModelError where it cannot
+    be read."""
+    try:
+        paths = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
         raise MissingModelError(
             f"there is no {folder}; give an artifact, an .onnx file, a language model, or a folder of models"
-        )
+        ) from None
+    except OSError as error:
+        raise ModelError(f"cannot read {folder}: {error.strerror}") from error
+    places = [_place(path) for path in paths if not path.name.startswith(".")]
+    return list(by_name(place for place in places if place is not None).values())
+
+
+def by_name(places: Iterable[Place]) -> dict[str, Place]:
+    """Models by their names; of two with the same name, one that cannot be served."""
     found: dict[str, Place] = {}
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or not (path.is_dir() or is_model(path)):
-            continue
-        place = place_of(path) if is_model(path) else _of_folder(path)
-        if place.name in found:
-            raise ModelError(f"{folder} holds two models of the name {place.name!r}; rename one of them")
+    for place in places:
+        if (other := found.get(place.name)) is not None:
+            versions = {*other.versions, *other.faults, *place.versions, *place.faults}
+            reason = f"there are two models of the name {place.name!r}; rename one of them"
+            place = replace(other, versions={}, faults=dict.fromkeys(sorted(versions, key=int), reason))
         found[place.name] = place
-    return list(found.values())
+    return found
+
+
+def _place(path: Path) -> Place | None:
+    """The model of a path in a repository; None where it is none."""
+    try:
+        if is_model(path):
+            return place_of(path)
+        return _of_folder(path) if path.is_dir() else None
+    except FileNotFoundError:
+        return None  # gone meanwhile
+    except OSError as error:
+        return replace(place_of(path), versions={}, faults={ONLY: f"cannot read {path}: {error.strerror}"})
 
 
 def _of_folder(folder: Path) -> Place:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -15,7 +16,7 @@ from opweld.runtime.session import Session
 from opweld.serve.inference.compiling import Compiler
 from opweld.serve.inference.dispatcher import Dispatcher
 from opweld.serve.inference.examined import examined
-from opweld.serve.inference.layout import Place, is_artifact, is_model, is_program, place_of, places_of
+from opweld.serve.inference.layout import Place, by_name, is_artifact, is_model, is_program, place_of, places_of
 from opweld.serve.inference.loaded import LoadedModel
 from opweld.serve.inference.model import Entry
 from opweld.serve.inference.program import check_no_circle
@@ -35,6 +36,9 @@ Opened: TypeAlias = LoadedModel | ProgramModel
 _END: Final = 5.0
 """Seconds that runs have to end when a repository is closed: who wanted their answers is gone."""
 
+_FRESH: Final = 1.0
+"""Seconds for which it is remembered what is on disk: clients may ask for any name as often as they like."""
+
 _UNUSED = "its version is not served; opweld.toml chooses with `versions`"
 _UNLOADED = "unloaded"
 
@@ -51,7 +55,8 @@ class ModelRepository:
             usual: settings of models whose file says nothing.
             tell: is told what is loaded; from any thread.
 
-        Raises OptionError where two models have the same name, MissingModelError where there is no such path.
+        Raises OptionError where two models that are given have the same name, MissingModelError where there is no such
+        path, ModelError where it cannot be read.
         """
         self._paths, self._usual, self._tell = list(paths), usual or Settings(), tell or _silent
         self._loaded: dict[str, dict[str, Opened]] = {}
@@ -61,7 +66,7 @@ class ModelRepository:
         self._workers = Workers(available_cores())
         self._dispatcher = Dispatcher(self._workers)
         self._compiler = Compiler()
-        self._places()
+        self._known, self._walked = self._found(), time.monotonic()
 
     # ---- what there is ----
 
@@ -95,10 +100,10 @@ class ModelRepository:
         return found
 
     def _entry(self, name: str, version: str, loaded: bool, place: Place | None) -> Entry:
+        if loaded:  # and answers, while it is loaded anew too
+            return Entry(name, version, "READY")
         if name in self._busy:
             return Entry(name, version, self._busy[name])
-        if loaded:
-            return Entry(name, version, "READY")
         reason = self._faults.get((name, version)) or (place.faults.get(version) if place else None)
         return Entry(name, version, "UNAVAILABLE", reason or (_UNUSED if name in self._loaded else _UNLOADED))
 
@@ -111,14 +116,39 @@ class ModelRepository:
         raise Refusal(404, f"there is no model {name!r}; there are {known}")
 
     def _places(self) -> Mapping[str, Place]:
-        """What files and folders hold now."""
-        found: dict[str, Place] = {}
+        """What files and folders held within the last second."""
+        now = time.monotonic()
+        if now - self._walked > _FRESH:
+            self._known, self._walked = self._walk(), now
+        return self._known
+
+    def _walk(self) -> Mapping[str, Place]:
+        """What files and folders hold now, as far as they can be read. In any thread."""
+        places: list[Place] = []
         for name, path in self._paths:
-            for place in [place_of(path, name or "")] if name or is_model(path) else places_of(path):
-                if place.name in found:
-                    raise OptionError(f"two models are named {place.name!r}; name one of them with NAME=MODEL")
-                found[place.name] = place
-        return found
+            with suppress(ModelError, OSError):
+                places += _places_at(name, path)
+        return by_name(places)
+
+    def _found(self) -> Mapping[str, Place]:
+        """The same. Raises as the constructor."""
+        given: set[str] = set()
+        places: list[Place] = []
+        for name, path in self._paths:
+            here = _places_at(name, path)
+            if name or is_model(path):
+                if here[0].name in given:
+                    raise OptionError(f"two models are named {here[0].name!r}; name one of them with NAME=MODEL")
+                given.add(here[0].name)
+            places += here
+        return by_name(places)
+
+    async def _place(self, name: str) -> Place:
+        """What is to be loaded as a model. Raises Refusal of status 404 where there is nothing."""
+        self._known, self._walked = await apart(self._walk, "opweld-walk"), time.monotonic()
+        if (place := self._known.get(name)) is None:
+            raise Refusal(404, f"there is no model {name!r} to load")
+        return place
 
     # ---- loading ----
 
@@ -138,9 +168,9 @@ class ModelRepository:
 
     async def load(self, name: str) -> None:
         """See `Repository`."""
+        await self._place(name)  # no lock is kept for a name that there is not
         async with self._locks.setdefault(name, asyncio.Lock()):
-            if (place := self._places().get(name)) is None:
-                raise Refusal(404, f"there is no model {name!r} to load")
+            place = await self._place(name)
             self._busy[name] = "LOADING"
             try:
                 opened = await apart(partial(self._open, place), "opweld-load")
@@ -154,6 +184,7 @@ class ModelRepository:
 
     async def unload(self, name: str) -> None:
         """See `Repository`."""
+        self._of(name)
         async with self._locks.setdefault(name, asyncio.Lock()):
             for model in self._of(name).values():
                 model.close()
@@ -192,6 +223,12 @@ class ModelRepository:
 
     def _open(self, place: Place) -> dict[str, Opened]:
         """The versions of a model that are served, the oldest first: all of them, or an error. In any thread."""
+        try:
+            return self._open_versions(place)
+        except OSError as error:
+            raise ModelError(f"cannot read the model: {error}") from error
+
+    def _open_versions(self, place: Place) -> dict[str, Opened]:
         settings = read_settings(place.settings, self._usual) if place.settings.exists() else self._usual
         every = {*place.versions, *place.faults}
         versions = chosen(sorted(every), settings.versions)
@@ -203,7 +240,7 @@ class ModelRepository:
                 if version in place.faults:
                     raise ModelError(place.faults[version])
                 opened[version] = self._open_version(place, version, settings)
-            except OpweldError as error:
+            except (OpweldError, OSError) as error:
                 self._faults[place.name, version] = str(error)
                 raise
             self._faults.pop((place.name, version), None)
@@ -228,6 +265,11 @@ class ModelRepository:
         batches = f"batches of up to {found.rows.most} rows" if found.rows else f"no batches, as {found.reason}"
         self._tell(f"{place.name}: version {version} loaded; {batches}")
         return LoadedModel(place.name, version, tensors, settings, found, self._dispatcher)
+
+
+def _places_at(name: str | None, path: Path) -> Sequence[Place]:
+    """The models of a path that was given."""
+    return [place_of(path, name or "")] if name or is_model(path) else places_of(path)
 
 
 def _silent(_: str) -> None:

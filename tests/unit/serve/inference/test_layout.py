@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,33 @@ def test_what_cannot_be_served_says_why(tmp_path: Path) -> None:
 def test_two_of_a_name(tmp_path: Path) -> None:
     file(tmp_path / "a.onnx")
     file(tmp_path / "a/1/model.onnx")
-    with pytest.raises(ModelError, match="two models of the name 'a'"):
+    file(tmp_path / "a/2/model.onnx")
+    file(tmp_path / "b.onnx")
+    a, b = places_of(tmp_path)
+    reason = "there are two models of the name 'a'; rename one of them"
+    assert (a.name, a.versions, a.faults) == ("a", {}, {"1": reason, "2": reason})
+    assert (b.versions, b.faults) == ({"1": tmp_path / "b.onnx"}, {})
+
+
+def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        file(tmp_path / name / "model.onnx")
+    listed = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path.name in errors:
+            raise errors[path.name]
+        return listed(path)
+
+    errors = {"a": PermissionError(13, "Permission denied"), "b": FileNotFoundError()}
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    a, c = places_of(tmp_path)
+    assert (a.name, a.versions, a.faults) == ("a", {}, {"1": f"cannot read {tmp_path}/a: Permission denied"})
+    assert c.versions
+    errors = {tmp_path.name: PermissionError(13, "Permission denied")}
+    with pytest.raises(ModelError, match=r"cannot read .*: Permission denied"):
         places_of(tmp_path)
-    with pytest.raises(MissingModelError, match=r"there is no .*/nowhere"):
-        places_of(tmp_path / "nowhere")
+    errors = {}
+    for path in (tmp_path / "nowhere", tmp_path / "a/model.onnx"):
+        with pytest.raises(MissingModelError, match=f"there is no {path}"):
+            places_of(path)

@@ -17,8 +17,10 @@ import pytest
 
 from opweld.build.artifact import read
 from opweld.errors import ArtifactError, ClosedError, InputError, LateError, MissingModelError, ModelError, OptionError
+from opweld.serve.inference import repository as repository_module
 from opweld.serve.inference.model import Call, Repository, Run
 from opweld.serve.inference.repository import ModelRepository
+from opweld.serve.inference.settings import Settings
 from opweld.serve.refusal import Refusal
 from tests.patience import PATIENCE_S
 from tests.unit.serve.inference.small import plus, saved
@@ -189,12 +191,75 @@ def test_a_call_is_observed(kernels: bool, artifacts: list[Path]) -> None:
 
 def test_what_cannot_be_opened(folder: Path, artifacts: list[Path]) -> None:
     with pytest.raises(OptionError, match="two models are named 'plus'"):
-        ModelRepository([(None, folder), ("plus", artifacts[0])])
+        ModelRepository([("plus", artifacts[1]), (None, folder), ("plus", artifacts[0])])
     with pytest.raises(MissingModelError, match="there is no"):
         ModelRepository([(None, folder / "nothing")])
     shutil.rmtree(folder / "plus")
     with pytest.raises(ModelError, match="no model could be loaded"):
         opened(folder)
+
+
+def test_a_fault_of_one_model_is_not_of_others(folder: Path, artifacts: list[Path]) -> None:
+    async def scenario() -> None:
+        repository = opened(folder)
+        shutil.copytree(artifacts[0], folder / "plus.opweld")
+        os.symlink("loop", folder / "loop.onnx")
+        with pytest.raises(ModelError, match="two models of the name 'plus'"):
+            await repository.load("plus")
+        assert await first(repository) == 2
+        assert [(one.name, one.version, one.state) for one in repository.index()] == [
+            ("damaged", "1", "UNAVAILABLE"), ("plus", "1", "UNAVAILABLE"), ("plus", "2", "READY"),
+        ]  # fmt: skip
+        assert "two models" in repository.index()[1].reason
+        shutil.move(folder, folder.with_name("gone"))
+        with pytest.raises(Refusal, match="there is no model 'plus' to load"):
+            await repository.load("plus")
+        assert [one.name for one in repository.index()] == ["plus"] and await first(repository) == 2
+        await repository.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_model_whose_files_cannot_be_read_does_not_end_the_start(
+    folder: Path, artifacts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_settings(file: Path, usual: Settings) -> Settings:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(repository_module, "read_settings", read_settings)
+    (folder / "plus/opweld.toml").touch()
+    told: list[str] = []
+    repository = ModelRepository([(None, folder), (None, artifacts[0])], tell=told.append)
+    repository.load_all()
+    assert [model.name for model in repository] == ["1"]
+    assert any(line.startswith("plus: cannot read the model: [Errno 13] Permission denied") for line in told)
+
+
+def test_names_that_there_are_not_are_not_sought_again_and_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        repository = opened(folder)
+        walks: list[None] = []
+        walk = repository._walk
+        monkeypatch.setattr(repository, "_walk", lambda: walks.append(None) or walk())
+        monkeypatch.setattr(time, "monotonic", lambda: now)
+        now = repository._walked
+        for _ in range(9):
+            with pytest.raises(Refusal):
+                repository.get("none")
+        assert not walks
+        now += 2
+        for _ in range(9):
+            with pytest.raises(Refusal):
+                repository.get("none")
+        assert len(walks) == 1
+        for n in range(9):
+            for change in (repository.load, repository.unload):
+                with pytest.raises(Refusal):
+                    await change(f"none{n}")
+        assert not repository._locks
+        await repository.close()
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.slow
