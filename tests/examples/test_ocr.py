@@ -140,7 +140,7 @@ def test_text_is_read_as_onnx_runtime_reads_it(tmp_path: Path) -> None:
             await repository.close()
 
     made = asyncio.run(answer())
-    program = read_program(tmp_path / "ocr" / "1" / "program.py")
+    program, _ = read_program(tmp_path / "ocr" / "1" / "program.py")
     right = asyncio.run(program.answer(Peers(**models), image=drawn()))  # pyright: ignore[reportArgumentType]
     assert made["texts"].tolist() == right["texts"]
     assert len(right["texts"]) > 2

@@ -208,6 +208,8 @@ class Batcher:
     def _together(self, kind: _Kind, now: float) -> tuple[list[Waiting], bool]:
         """The calls that share the next run, the first to be due among them, and whether it takes no more."""
         first, cost = kind.waiting[0], kind.cost
+        if first.kind is None:
+            return [first], True
         most = self._most(first, cost, now)
         calls, rows, length = [first], first.rows, first.length
         if len(kind.waiting) == 1:

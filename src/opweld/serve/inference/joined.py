@@ -33,8 +33,8 @@ class Rows:
     cut: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def kind(self, feeds: Mapping[str, Array]) -> tuple[Hashable, int, int]:
-        """The kind of a call, as `Batcher` has it, its rows, and their length; a kind of its own where inputs disagree
-        on rows or length, or there are none."""
+        """The kind of a call, as `Batcher` has it, its rows, and their length; None where inputs disagree on rows or
+        length, or there are none."""
         shapes = [array.shape for array in feeds.values()]
         rows, length = shapes[0][0], 1
         if self.padded:
@@ -45,7 +45,7 @@ class Rows:
         else:
             alike, others = True, [shape[1:] for shape in shapes]
         if not alike or not rows or any(shape[0] != rows for shape in shapes):
-            return object(), max(1, *(shape[0] for shape in shapes)), max(1, length)
+            return None, max(1, *(shape[0] for shape in shapes)), max(1, length)
         return (*feeds, *others), rows, length
 
     def join(self, calls: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

@@ -87,8 +87,9 @@ def program(
     return lambda answer: Program(given, made, tuple(models), answer)
 
 
-def read_program(file: Path) -> Program:
-    """Runs the file of a program, which may import others beside it (`from . import boxes`).
+def read_program(file: Path) -> tuple[Program, str]:
+    """Runs the file of a program, which may import others beside it (`from . import boxes`); returns the name of its
+    module too, to be forgotten with it (`forget`).
 
     Raises ModelError, naming the line, for a file that cannot be run, or declares none or several."""
     name = f"opweld_program_{next(_loads)}"
@@ -99,11 +100,19 @@ def read_program(file: Path) -> Program:
         sys.modules[name] = module
         # Not by the loader, which would take the bytecode of a file of the same second and size.
         exec(compile(file.read_bytes(), file, "exec"), vars(module))
+        return _declared(file, module), name
+    except ModelError:
+        forget(name)
+        raise
     except (Exception, SystemExit) as error:  # the file must not end the server
-        for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
-            del sys.modules[known]
+        forget(name)
         raise ModelError(f"{where(error, file)}: {type(error).__name__}: {error}") from error
-    return _declared(file, module)
+
+
+def forget(name: str) -> None:
+    """Drops the module of a program, and those that it imported from beside it."""
+    for known in [known for known in list(sys.modules) if known == name or known.startswith(f"{name}.")]:
+        sys.modules.pop(known, None)
 
 
 def check_no_circle(name: str, uses: Mapping[str, Sequence[str]]) -> None:

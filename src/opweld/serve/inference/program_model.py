@@ -15,7 +15,7 @@ from opweld.errors import ClosedError, InputError, LateError, OpweldError, Queue
 from opweld.interface import shape_text
 from opweld.serve.inference.loaded import check_feeds
 from opweld.serve.inference.model import Array, Call, Statistics, TensorModel, TensorSpec
-from opweld.serve.inference.program import read_program, where
+from opweld.serve.inference.program import forget, read_program, where
 from opweld.serve.inference.settings import Settings
 from opweld.serve.inference.workers import Workers
 from opweld.serve.refusal import Refusal
@@ -47,7 +47,7 @@ class ProgramModel:
         Raises ModelError as `read_program`.
         """
         self.name, self.version, self.max_batch, self.artifact = name, version, 0, None
-        self._program = read_program(file)
+        self._program, self._module = read_program(file)
         self.inputs, self.outputs = self._program.inputs, self._program.outputs
         self.uses = self._program.models
         self.statistics = Statistics()
@@ -75,6 +75,7 @@ class ProgramModel:
             raise
         finally:
             self._count(running=-1)
+            self._leave()
         self._count(calls=1, runs=1, rows=1, computed_ns=time.monotonic_ns() - begun)
         self.statistics = replace(self.statistics, last_ns=time.time_ns())
         return {name: made[name] for name in wanted}
@@ -82,6 +83,12 @@ class ProgramModel:
     def close(self) -> None:
         """Takes no more calls. What is being answered goes on, as far as its models are there."""
         self._closing = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """Forgets the code, once nothing is left that may import from beside it."""
+        if self._closing and not self.statistics.running:
+            forget(self._module)
 
     async def _answered(self, feeds: Mapping[str, Array], call: Call) -> Mapping[str, Array]:
         """Every output. Raises what the program means for the client; RunError with its line for what it does not."""

@@ -219,6 +219,7 @@ class ModelRepository:
             check_no_circle(name, uses)
         except ModelError as error:
             self._faults.update({(name, version): str(error) for version in opened})
+            _close(opened)
             raise
 
     def _open(self, place: Place) -> dict[str, Opened]:
@@ -242,6 +243,7 @@ class ModelRepository:
                 opened[version] = self._open_version(place, version, settings)
             except (OpweldError, OSError) as error:
                 self._faults[place.name, version] = str(error)
+                _close(opened)
                 raise
             self._faults.pop((place.name, version), None)
         return opened
@@ -265,6 +267,11 @@ class ModelRepository:
         batches = f"batches of up to {found.rows.most} rows" if found.rows else f"no batches, as {found.reason}"
         self._tell(f"{place.name}: version {version} loaded; {batches}")
         return LoadedModel(place.name, version, tensors, settings, found, self._dispatcher)
+
+
+def _close(opened: Mapping[str, Opened]) -> None:
+    for model in opened.values():
+        model.close()
 
 
 def _places_at(name: str | None, path: Path) -> Sequence[Place]:

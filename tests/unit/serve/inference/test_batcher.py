@@ -149,6 +149,16 @@ def batcher_run(batcher: Batcher, now: float) -> list[Waiting]:
     return list(found.calls)
 
 
+def test_calls_of_no_kind_run_alone_and_are_no_reason_to_forget_others() -> None:
+    batcher = known()
+    for now in range(1000):
+        one = Waiting(None, 2, 1, now, now + TARGET)
+        batcher.add(one)
+        batcher.add(Waiting(None, 2, 1, now, now + TARGET))
+        assert batcher_run(batcher, now) == [one] and len(batcher_run(batcher, now)) == 1
+    assert batcher.cost("k").known
+
+
 def test_padding_costs_no_more_than_the_run_that_it_saves() -> None:
     batcher = Batcher(16, 1e6, ragged=True)
     for size in (8, 64):

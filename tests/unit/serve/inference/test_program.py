@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -287,6 +288,52 @@ def test_circles_are_found() -> None:
     check_no_circle("a", {"a": ["b", "c"], "b": ["c"], "c": []})
     with pytest.raises(ModelError, match="in a circle: a -> b -> c -> a"):
         check_no_circle("a", {"a": ["b"], "b": ["c"], "c": ["a"]})
+
+
+def modules() -> list[str]:
+    """Of programs that are loaded."""
+    return [name for name in sys.modules if name.startswith("opweld_program_")]
+
+
+def test_code_that_is_not_served_any_more_is_forgotten(tmp_path: Path) -> None:
+    before = modules()
+    (tmp_path / "beside.py").write_text("")
+    code = """    from . import beside
+    await models["inner"](x=x)
+    from .beside import __name__ as name
+    return {"y": x, "t": name}
+"""
+    given = inner(held=True)
+    model = loaded(tmp_path, code, Loaded(given))
+
+    async def scenario() -> None:
+        task = asyncio.create_task(model.infer({"x": X}, Call()))
+        while given.statistics.running < 1:
+            await asyncio.sleep(0)
+        model.close()
+        assert len(modules()) == len(before) + 2  # a call goes on
+        given.release()
+        await task
+
+    asyncio.run(scenario())
+    assert modules() == before
+    (tmp_path / "program.py").write_text("x = 1")
+    with pytest.raises(ModelError):
+        ProgramModel("outer", "1", tmp_path / "program.py", Settings(), Workers(1), Loaded().get)
+    assert modules() == before
+
+
+def test_a_program_that_is_refused_is_forgotten(tmp_path: Path) -> None:
+    before = modules()
+    (tmp_path / "outer" / "1").mkdir(parents=True)
+    (tmp_path / "outer" / "2").mkdir()
+    (tmp_path / "outer" / "opweld.toml").write_text('versions = "all"')
+    (tmp_path / "outer" / "1" / "program.py").write_text(HEAD.replace('("inner",)', '("outer",)') + PASSES)
+    for second in ("x = 1", HEAD + PASSES):  # the first is opened before it; then they call each other
+        (tmp_path / "outer" / "2" / "program.py").write_text(second)
+        with pytest.raises(ModelError, match="no model could be loaded"):
+            ModelRepository([(None, tmp_path)]).load_all()
+        assert modules() == before
 
 
 def test_a_repository_loads_programs_and_unloads_them(tmp_path: Path) -> None:
