@@ -232,7 +232,7 @@ class Batcher:
     def _take(self, kind: _Kind, calls: Sequence[Waiting]) -> None:
         """They do not wait any more."""
         if len(calls) == len(kind.waiting):
-            kind.waiting = []
+            kind.waiting, kind.held = [], None
             self._busy.remove(kind)
         elif kind.waiting[: len(calls)] == calls:
             del kind.waiting[: len(calls)]

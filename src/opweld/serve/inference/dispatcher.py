@@ -45,7 +45,7 @@ class Dispatcher:
         self._workers, self._cores = workers, Cores()
         self._runners: dict[Batcher, Runner] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._next_end: asyncio.Future[None] | None = None
+        self._next_change: asyncio.Future[None] | None = None
 
     def submit(self, runner: Runner, one: Waiting) -> None:
         """A call came."""
@@ -61,15 +61,18 @@ class Dispatcher:
             self._cores.remove(runner.batcher)
 
     def withdraw(self, runner: Runner, one: Waiting) -> bool:
-        """Nobody wants the answer of a call any more; whether it had not begun."""
-        return runner.batcher.remove(one)
+        """Nobody wants the answer of a call any more; whether it had not begun. Others may have waited for it."""
+        removed = runner.batcher.remove(one)
+        if removed:
+            self._begin(time.monotonic())
+        return removed
 
     async def drain(self) -> None:
         """Returns when nothing waits or runs any more; nothing else comes."""
         while self._cores.going or any(len(batcher) for batcher in self._runners):
-            if self._next_end is None or self._next_end.done():
-                self._next_end = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._next_end)
+            if self._next_change is None or self._next_change.done():
+                self._next_change = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._next_change)
 
     def _begin(self, now: float) -> None:
         """Starts what begins now."""
@@ -82,7 +85,11 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
         if again < math.inf:
-            self._timer = asyncio.get_running_loop().call_later(max(again - now, 0.0), self._woken)
+            # uvloop rounds to milliseconds, and does not wait at all for less than half of one: a core would spin.
+            wait = math.ceil((again - now) * 1e3) / 1e3
+            self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self._woken)
+        if self._next_change is not None and not self._next_change.done():
+            self._next_change.set_result(None)
 
     def _woken(self) -> None:
         self._timer = None
@@ -97,8 +104,6 @@ class Dispatcher:
         self._cores.end(going)
         runner.ended(going.batch, outcome)
         self._begin(time.monotonic())
-        if self._next_end is not None and not self._next_end.done():
-            self._next_end.set_result(None)
 
 
 def _job(runner: Runner, batch: Batch) -> Callable[[], Any]:

@@ -209,6 +209,17 @@ def test_a_call_that_is_taken_back_is_gone() -> None:
     assert batcher_run(batcher, 60) == [second]
 
 
+def test_a_call_that_was_held_and_is_gone_is_forgotten() -> None:
+    batcher = known()
+    came(batcher, 0, 1, 2, 3)
+    gone = call(4)
+    batcher.add(gone)
+    assert isinstance(batcher.next(4), float)
+    batcher.remove(gone)
+    batcher.add(call(1000))
+    assert closed(batcher.next(1000)) == ("idle", 1)
+
+
 def test_models_share_the_processors_and_who_is_due_first_begins() -> None:
     whole, half, other = known(), known(part=0.5), known(part=0.5)
     cores = Cores()

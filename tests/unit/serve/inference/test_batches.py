@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from opweld.errors import ClosedError, LateError, OpweldError, QueueFull, RunError
-from opweld.serve.inference.batcher import Batch
+from opweld.serve.inference.batcher import Batch, Waiting
 from opweld.serve.inference.dispatcher import Dispatcher
 from opweld.serve.inference.examined import Examined
 from opweld.serve.inference.joined import Rows
@@ -50,13 +51,13 @@ class Doubling:
 
 
 class Serving:
-    """A model of `Doubling`, all of whose runs need the whole machine."""
+    """A model of `Doubling`."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, beside: Serving | None = None, part: float = 1.0, **settings: Any) -> None:
+        """beside: whose processors it shares; part: of them, for a run."""
         self.tensors = Doubling()
-        self.workers = Workers(2)
-        self.dispatcher = Dispatcher(self.workers)
-        found = Examined(Rows(8), "", 1.0, {})
+        self.dispatcher = Dispatcher(Workers(2)) if beside is None else beside.dispatcher
+        found = Examined(Rows(8), "", part, {})
         tensors: Any = self.tensors
         self.model = LoadedModel("d", "1", tensors, Settings(**settings), found, self.dispatcher)
 
@@ -200,6 +201,57 @@ def test_who_drains_waits_for_all_answers() -> None:
         assert answers(await asyncio.gather(first, second)) == [[2], [4]]
 
     asyncio.run(scenario())
+
+
+def test_who_waits_behind_a_call_that_is_given_up_begins() -> None:
+    async def scenario() -> None:
+        half = Serving(part=0.5)
+        whole, other = Serving(half), Serving(half, part=0.5)
+        running, given_up, behind = half.ask(1), whole.ask(2), other.ask(3)
+        while not len(other.model.batcher):
+            await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        assert (half.model.statistics.running, other.model.statistics.running) == (1, 1)
+        half.tensors.open.set()
+        other.tensors.open.set()
+        assert answers(await asyncio.gather(running, behind)) == [[2], [6]]
+
+    asyncio.run(scenario())
+
+
+def test_who_drains_is_told_of_the_last_call_that_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        serving = Serving()
+        held = Waiting("kind", 1, 1, 0.0, 1.0)
+        monkeypatch.setattr(serving.model.batcher, "next", lambda now: math.inf)  # it waits, though nothing runs
+        serving.dispatcher.submit(serving.model, held)
+        draining = asyncio.create_task(serving.dispatcher.drain())
+        await asyncio.sleep(0)
+        serving.dispatcher.withdraw(serving.model, held)
+        await draining
+
+    asyncio.run(scenario())
+
+
+def test_the_clock_rings_after_whole_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As uvloop has no others, it would ring at once where less than half of one is to be waited for."""
+    delays: list[float] = []
+
+    async def scenario() -> None:
+        def later(delay: float, woken: Callable[[], None]) -> asyncio.TimerHandle:
+            delays.append(delay)
+            return asyncio.get_running_loop().call_at(math.inf, woken)
+
+        serving = Serving()
+        waits = [0.0002, 0.0031]
+        monkeypatch.setattr(serving.model.batcher, "next", lambda now: now + waits[len(delays)])
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", later)
+        for now in (0.0, 1.0):
+            serving.dispatcher.submit(serving.model, Waiting("kind", 1, 1, now, now + 1))
+
+    asyncio.run(scenario())
+    assert delays == [0.001, 0.004]
 
 
 def test_observers_see_the_run_that_they_share() -> None:
