@@ -52,8 +52,8 @@ def is_program(path: Path) -> bool:
 
 def place_of(path: Path, name: str = "") -> Place:
     """A single model, of version 1, with NAME.toml beside it; `name` instead of that of its file."""
-    name = name or (path.stem if path.suffix in (ARTIFACT, ONNX) else path.name)
-    return Place(name, {ONLY: path}, path.with_name(f"{path.stem}.toml"))
+    base = path.stem if path.suffix in (ARTIFACT, ONNX) else path.name
+    return Place(name or base, {ONLY: path}, path.with_name(f"{base}.toml"))
 
 
 def places_of(folder: Path) -> list[Place]:

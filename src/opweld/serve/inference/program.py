@@ -21,6 +21,7 @@ The code runs in the server, with all that the server may: only the operator's b
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import itertools
 import sys
 import traceback
@@ -79,12 +80,22 @@ class Models(Protocol):
 def program(
     inputs: Mapping[str, Declared], outputs: Mapping[str, Declared], models: Sequence[str]
 ) -> Callable[[Answer], Program]:
-    """Declares a program. Raises OptionError for a dtype that there is not."""
+    """Declares a program. Raises OptionError for a dtype that there is not, and for a function that cannot be called
+    with models and these inputs."""
     given, made = (
-        [TensorSpec(name, _dtype(name, dtype), shape) for name, (dtype, shape) in declared.items()]
-        for declared in (inputs, outputs)
+        [TensorSpec(name, _dtype(name, dtype), shape) for name, (dtype, shape) in side.items()]
+        for side in (inputs, outputs)
     )
-    return lambda answer: Program(given, made, tuple(models), answer)
+
+    def declared(answer: Answer) -> Program:
+        try:
+            inspect.signature(answer).bind(None, **dict.fromkeys(inputs))
+        except TypeError as error:
+            names = ", ".join(map(repr, inputs))
+            raise OptionError(f"the program cannot be called with models and the inputs {names}: {error}") from None
+        return Program(given, made, tuple(models), answer)
+
+    return declared
 
 
 def read_program(file: Path) -> tuple[Program, str]:

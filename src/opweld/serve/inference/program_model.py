@@ -60,7 +60,7 @@ class ProgramModel:
             raise ClosedError(f"{self.name!r} is being unloaded")
         wanted = self._wanted(call)
         check_feeds(self.inputs, feeds)
-        if self.statistics.running > self._settings.queue:
+        if self.statistics.running >= max(self._settings.queue, 1):
             self._count(refused=1)
             raise QueueFull(f"{self.statistics.running} calls of {self.name!r} are being answered already")
         begun = time.monotonic_ns()
@@ -187,4 +187,7 @@ def _checked(made: Mapping[str, Any], spec: TensorSpec) -> Array:
         raise TypeError(
             f"the program returns {array.dtype}{list(array.shape)} as {spec.name!r}, which it declares to be {declared}"
         )
+    for one in array.flat if spec.dtype == object else ():
+        if not isinstance(one, str | bytes):
+            raise TypeError(f"the program returns {type(one).__name__} in {spec.name!r}, expected str or bytes")
     return array

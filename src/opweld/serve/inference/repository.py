@@ -255,7 +255,7 @@ class ModelRepository:
             self._tell(f"{place.name}: version {version} loaded, a program of {', '.join(model.uses) or 'no models'}")
             return model
         if is_artifact(path):
-            session = Session(settled(path), threads=settings.threads or None)
+            session = Session(settled(path), threads=settings.threads)
         else:
             self._tell(f"{place.name}: compiling {path}")
             session = Session(self._compiler.compiled(path), threads=settings.threads)

@@ -30,6 +30,11 @@ def test_a_model_alone(tmp_path: Path) -> None:
     assert place_of(path, "c") == Place("c", {"1": path}, tmp_path / "b.toml")
 
 
+def test_a_folder_whose_name_has_a_dot(tmp_path: Path) -> None:
+    path = artifact(tmp_path / "net.v2")
+    assert place_of(path) == Place("net.v2", {"1": path}, tmp_path / "net.v2.toml")
+
+
 def test_a_repository(tmp_path: Path) -> None:
     one, two = file(tmp_path / "a/1/model.onnx"), artifact(tmp_path / "a/10")
     three = artifact(tmp_path / "b/3/weights.opweld")

@@ -157,9 +157,10 @@ def test_giving_up_gives_up_the_calls_of_models(tmp_path: Path) -> None:
     assert model.statistics.running == 0
 
 
-def test_no_more_calls_are_answered_at_once_than_may(tmp_path: Path) -> None:
+@pytest.mark.parametrize("queue", [0, 1])
+def test_no_more_calls_are_answered_at_once_than_may(tmp_path: Path, queue: int) -> None:
     given = inner(held=True)
-    model = loaded(tmp_path, PASSES, Loaded(given), queue=0)
+    model = loaded(tmp_path, PASSES, Loaded(given), queue=queue)
 
     async def scenario() -> None:
         first = asyncio.create_task(model.infer({"x": X}, Call()))
@@ -202,6 +203,7 @@ FAILING = {
     ),
     "an end of the process": ("    exit(3)\n", r"program.py:9: SystemExit: 3"),
     "no output": ('    return {"y": x}\n', r"returns no 't'"),
+    "no string": ('    return {"y": x, "t": 0}\n', r"returns int in 't', expected str or bytes"),
     "another output": ('    return {"y": x[None], "t": ""}\n', r"returns float32\[1, 3\] as 'y', .* float32\[n\]"),
 }
 
@@ -261,7 +263,16 @@ def test_a_model_that_is_being_unloaded_ends_the_call(tmp_path: Path) -> None:
         infer(loaded(tmp_path, PASSES, Loaded(given)))
 
 
+INPUTS = '{"x": ("float32", ("n",))}'
 UNREADABLE = {
+    "an input named models": (
+        HEAD.replace(INPUTS, INPUTS.replace("x", "models")) + PASSES,
+        r"program.py:7: OptionError: the program cannot be called with models and the inputs 'models': ",
+    ),
+    "an input that it does not take": (
+        HEAD.replace(INPUTS, INPUTS.replace("x", "z")) + PASSES,
+        r"program.py:7: OptionError: .* the inputs 'z': missing a required argument: 'x'",
+    ),
     "syntax": ("return =", r"program.py:1: SyntaxError"),
     "import": ("import nothing_of_this_name", r"program.py:1: ModuleNotFoundError"),
     "exit": ("exit(3)", r"program.py:1: SystemExit: 3"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from opweld.build.artifact import read
 from opweld.errors import ArtifactError, ClosedError, InputError, LateError, MissingModelError, ModelError, OptionError
 from opweld.serve.inference import repository as repository_module
+from opweld.serve.inference.loaded import LoadedModel
 from opweld.serve.inference.model import Call, Repository, Run
 from opweld.serve.inference.repository import ModelRepository
 from opweld.serve.inference.settings import Settings
@@ -187,6 +189,15 @@ def test_a_call_is_observed(kernels: bool, artifacts: list[Path]) -> None:
         await repository.close()
 
     asyncio.run(scenario())
+
+
+def test_as_many_threads_as_settings_say(artifacts: list[Path], tmp_path: Path) -> None:
+    """Whatever it was compiled for."""
+    path = shutil.copytree(artifacts[0], tmp_path / "plus.opweld")
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, "threads": 1}))
+    model = opened(path).get("plus")
+    assert isinstance(model, LoadedModel) and model._tensors._session.threads == 0
 
 
 def test_what_cannot_be_opened(folder: Path, artifacts: list[Path]) -> None:
