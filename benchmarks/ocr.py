@@ -26,7 +26,7 @@ from PIL import Image
 from benchmarks.zoo import fetch, pictures
 from examples.ocr.make_repository import make
 from opweld.serve.inference.model import Call
-from opweld.serve.inference.program import Program, read_program
+from opweld.serve.inference.program import read_program
 from opweld.serve.inference.repository import ModelRepository
 
 Array = NDArray[Any]
@@ -93,7 +93,7 @@ async def compared(folder: Path, count: int, clients: int) -> None:
     """Prints the rates."""
     repository = ModelRepository([(None, folder)])
     repository.load_all()
-    program: Program = read_program(folder / "ocr" / "1" / "program.py")
+    program, _ = read_program(folder / "ocr" / "1" / "program.py")
     peers: Any = Peers()
     readers: dict[str, Read] = {
         "opweld": lambda image: repository.get("ocr").infer({"image": image}, Call()),
