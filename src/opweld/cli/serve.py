@@ -351,8 +351,10 @@ def _say(line: str) -> None:
 
 def _log() -> None:
     """Requests, and faults with their tracebacks, go to standard error."""
+    from opweld.serve.access import LineFormatter
+
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(LineFormatter())
     log = logging.getLogger("opweld.serve")
     log.addHandler(handler)
     log.setLevel(logging.INFO)

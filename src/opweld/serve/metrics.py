@@ -17,6 +17,7 @@ class Metrics:
     def __init__(self) -> None:
         own = self.registry = CollectorRegistry()
         self._requests = Counter("opweld_requests", "Requests by status", ("method", "path", "status"), registry=own)
+        self._counts: dict[tuple[str, str, int], Counter] = {}
 
     def text(self) -> bytes:
         """All of it, in Prometheus' text format."""
@@ -24,4 +25,8 @@ class Metrics:
 
     def answered(self, method: str, path: str, status: int) -> None:
         """A request has an answer, or none any more. Methods that are none are one: clients make up any."""
-        self._requests.labels(method if method in _METHODS else "other", path, str(status)).inc()
+        method = method if method in _METHODS else "other"
+        count = self._counts.get((method, path, status))
+        if count is None:
+            count = self._counts[method, path, status] = self._requests.labels(method, path, str(status))
+        count.inc()
