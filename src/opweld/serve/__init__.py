@@ -4,8 +4,11 @@
     application.py   puts interfaces, health and metrics together
     connection.py    limits of what comes before a request's body, and of who does not take an answer
     guard.py         what holds for every interface: keys, limits, time, clients that went away, the line of the log
+    exchange.py      a request over HTTP and its answer, as ASGI has them
+    visits.py        requests that are being answered, and how they end; after.py: what happens to them after a time
+    access.py        what the log says of them
     common.py        what all that listens shares, and what a listener beside HTTP is
-    interface.py     what an interface is: routes under a prefix, and the shape of its errors
+    interface.py     what an interface is: routes under a prefix, or a function of requests, and the shape of its errors
     openai/          OpenAI's
     open_inference/  the Open Inference Protocol: models of tensors, of inference/
     page/            the page at /, which shows the models and lets people try them

@@ -1,24 +1,32 @@
-"""The line of the log, and the count, of a request that is over."""
+"""What the log says of a request, and the count of those that are over."""
 
 from __future__ import annotations
 
 import logging
 import time
 
+from opweld.errors import OpweldError
 from opweld.serve.metrics import Metrics
+from opweld.serve.refusal import Refusal, internal, refusal_of
 from opweld.serve.visits import Visit
 
+_log = logging.getLogger("opweld.serve")
 _access = logging.getLogger("opweld.serve.access")
 
 
-def tell(visit: Visit, path: str, metrics: Metrics) -> None:
-    """Logs and counts it.
+def refusal_for(error: Exception, visit: Visit) -> Refusal:
+    """What a client learns of an error. A fault of ours it does not learn: the log says it."""
+    refusal = refusal_of(error) if isinstance(error, OpweldError) else None
+    if refusal is None:
+        _log.error("%s: %s %s failed", visit.id, visit.method, visit.path, exc_info=error)
+        return internal()
+    return refusal
 
-    Args:
-        path: under which it is counted, one of few.
-    """
+
+def tell(visit: Visit, metrics: Metrics) -> None:
+    """Logs and counts a request that is over."""
     status = visit.outcome
-    metrics.answered(visit.method, path, status)
+    metrics.answered(visit.method, visit.route or "other", status)
     if not _access.isEnabledFor(logging.INFO):
         return
     model = f" model={visit.model}" if visit.model else ""

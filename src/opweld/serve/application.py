@@ -15,40 +15,30 @@ from starlette.types import ASGIApp
 
 import opweld
 from opweld.errors import OpweldError
+from opweld.serve.common import Common
 from opweld.serve.guard import Guard
 from opweld.serve.health import Health
-from opweld.serve.interface import Interface
-from opweld.serve.limits import Keys, Limits
+from opweld.serve.interface import Interface, path_of
 from opweld.serve.metrics import Metrics
 from opweld.serve.refusal import Refusal, internal, refusal_of
-from opweld.serve.visits import Visits
 
 
-def application(
-    interfaces: Sequence[Interface],
-    health: Health,
-    *,
-    limits: Limits,
-    keys: Keys,
-    origins: Sequence[str],
-    visits: Visits,
-    metrics: Metrics,
-) -> ASGIApp:
+def application(interfaces: Sequence[Interface], common: Common, origins: Sequence[str]) -> ASGIApp:
     """The server as an ASGI application.
 
     Args:
         interfaces: the first one shapes the errors of paths that belong to none.
         origins: web pages from there may call it; none may where there are none.
-        visits: counts requests, and is closed while the server stops.
     """
     app = FastAPI(title="opweld", version=opweld.__version__, docs_url=None, redoc_url=None)
     for interface in interfaces:
         if interface.router is not None:
             app.include_router(interface.router)
-    app.include_router(_health(health, interfaces, metrics))
+    app.include_router(_health(common.health, interfaces, common.metrics))
 
     def interface_of(request: Request) -> Interface:
-        return next((one for one in interfaces if one.covers(request.scope)), interfaces[0])
+        path = path_of(request.scope)
+        return next((one for one in interfaces if one.covers(path)), interfaces[0])
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, OpweldError)
@@ -76,9 +66,7 @@ def application(
     app.add_exception_handler(HTTPException, lost)
     app.add_exception_handler(Exception, failed)
     schema = Interface("/openapi.json", None, interfaces[0].refuse)
-    guarded = Guard(
-        app, interfaces=[*interfaces, schema], limits=limits, keys=keys, origins=origins, visits=visits, metrics=metrics
-    )
+    guarded = Guard(app, [*interfaces, schema], common, origins)
     if not origins:
         return guarded
     return CORSMiddleware(guarded, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from opweld.serve.health import Health
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
+from opweld.serve.refusal import stopping
 from opweld.serve.tls import Tls
 from opweld.serve.visits import Visits
 
@@ -27,6 +28,13 @@ class Common:
     metrics: Metrics
     health: Health
     tls: Tls | None = None
+
+    def admit(self, authorization: str) -> None:
+        """Raises Refusal where the server stops, or a client's header of this name, or gRPC's, holds no key."""
+        if not self.visits.open:
+            raise stopping()
+        if self.keys:
+            self.keys.check(authorization)
 
 
 class Listener(Protocol):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
-from starlette.datastructures import Headers
-from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from opweld.errors import OpweldError, in_line
-from opweld.serve.access import tell
-from opweld.serve.interface import Interface
-from opweld.serve.limits import Keys, Limits
-from opweld.serve.metrics import Metrics
-from opweld.serve.refusal import Refusal, foreign, internal, refusal_of, stopping, too_large
-from opweld.serve.visits import Cut, Visit, Visits
+from opweld.errors import in_line
+from opweld.serve.access import refusal_for, tell
+from opweld.serve.after import After
+from opweld.serve.common import Common
+from opweld.serve.exchange import Exchange
+from opweld.serve.interface import Interface, Request, path_of
+from opweld.serve.refusal import foreign
+from opweld.serve.visits import Cut, Visit
 
 log = logging.getLogger("opweld.serve")
 
@@ -37,163 +35,78 @@ class Guard:
     too long, and the work for a client that has gone away, by cancelling it; counts and logs."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        interfaces: Sequence[Interface],
-        limits: Limits,
-        keys: Keys,
-        origins: Sequence[str],
-        visits: Visits,
-        metrics: Metrics,
+        self, app: ASGIApp, interfaces: Sequence[Interface], common: Common, origins: Sequence[str] = ()
     ) -> None:
-        self._app, self._interfaces = app, interfaces
-        self._limits, self._keys, self._visits, self._metrics = limits, keys, visits, metrics
-        self._origins = origins
+        """
+        Args:
+            app: answers the requests of interfaces that have routes, and those of no interface.
+            origins: of web pages that may call it.
+        """
+        self._app, self._interfaces, self._common, self._origins = app, interfaces, common, origins
+        self._unwatched = After(_UNWATCHED_S, Exchange.watch)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
-        interface = None
-        if scope["type"] == "http":
-            interface = next((one for one in self._interfaces if one.covers(scope)), None)
-        if interface is None:
+        path = path_of(scope) if scope["type"] == "http" else ""
+        for interface in self._interfaces:
+            if interface.covers(path):
+                break
+        else:
             await self._app(scope, receive, send)
             return
         client = scope.get("client")
-        visit = Visit(
-            client=client[0] if client else "-",
-            method=scope["method"],
-            path=in_line(scope["path"]),
-        )
+        visit = Visit(client[0] if client else "-", scope["method"], in_line(scope["path"]))
         scope.setdefault("state", {})["visit"] = visit
-        with self._visits.counted(visit):
+        exchange = Exchange(interface, visit, scope, receive, send)
+        with self._common.visits.counted(visit):
             try:
-                await self._answer(interface, visit, scope, receive, send)
+                await self._answer(interface, path, visit, exchange)
             finally:
-                tell(visit, getattr(scope.get("route"), "path", "other"), self._metrics)
+                visit.route = visit.route or getattr(scope.get("route"), "path", "")
+                tell(visit, self._common.metrics)
 
-    async def _answer(self, interface: Interface, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                visit.status = message["status"]
-                headers = [*message.get("headers", ()), (b"x-request-id", visit.id.encode())]
-                visit.streams = any(
-                    name == b"content-type" and b"event-stream" in value for name, value in message["headers"]
-                )
-                message = {**message, "headers": headers}
-            elif not message.get("more_body", False):
-                visit.complete = True
-            await send(message)
-
+    async def _answer(self, interface: Interface, path: str, visit: Visit, exchange: Exchange) -> None:
         try:
-            with visit.endable(self._limits.seconds):
-                await self._work(interface, visit, scope, receive, sending)
+            with self._common.visits.endable(visit):
+                try:
+                    await self._work(interface, path, visit, exchange)
+                except Exception as error:  # noqa: BLE001 - the client is told, and the log
+                    await exchange.refuse(refusal_for(error, visit))
         except Cut:
-            if (refusal := visit.why) is not None:
+            if visit.why is not None:
                 try:
                     async with asyncio.timeout(_PATIENCE_S):
-                        await self._cut_short(interface, visit, refusal, scope, receive, sending)
+                        await exchange.refuse(visit.why)
                 except TimeoutError:
                     log.info("%s: the client does not take the end of its answer", visit.id)
 
-    async def _work(self, interface: Interface, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request, or what is wrong with it."""
+    async def _work(self, interface: Interface, path: str, visit: Visit, exchange: Exchange) -> None:
+        """Answers a request, or raises what is wrong with it."""
+        headers = exchange.headers
+        if visit.method not in _HARMLESS and self._of_another_page(headers):
+            raise foreign(_text(headers, b"origin"))
+        self._common.admit(_text(headers, b"authorization"))
+        body = await exchange.body(self._common.limits.body)
+        self._unwatched.add(exchange)
         try:
-            self._admit(scope)
-            body = await self._body(visit, scope, receive)
-            with _watched(receive, visit):
-                await (interface.app or self._app)(scope, _again(body, visit), send)
-        except Exception as error:
-            refusal = refusal_of(error) if isinstance(error, OpweldError) else None
-            if refusal is not None:
-                await interface.refuse(refusal)(scope, receive, send)
-                return
-            log.exception("%s: %s %s failed", visit.id, visit.method, visit.path)
-            if not visit.status:
-                await interface.refuse(internal())(scope, receive, send)
-            elif visit.streams:
-                await send({"type": "http.response.body", "body": interface.broken(internal())})
+            if interface.answer is None:
+                await exchange.pass_on(self._app, body)
+            else:
+                await exchange.answer(await interface.answer(Request(visit.method, path, headers, body, visit)))
+        finally:
+            self._unwatched.discard(exchange)
+            exchange.unwatch()
 
-    async def _cut_short(
-        self, interface: Interface, visit: Visit, refusal: Refusal, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        if not visit.status:
-            await interface.refuse(refusal)(scope, receive, send)
-        elif visit.streams:
-            await send({"type": "http.response.body", "body": interface.broken(refusal)})
-
-    def _admit(self, scope: Scope) -> None:
-        if not self._visits.open:
-            raise stopping()
-        headers = Headers(scope=scope)
-        if scope["method"] not in _HARMLESS and self._of_another_page(headers):
-            raise foreign(headers.get("origin", ""))
-        if self._keys:
-            self._keys.check(headers.get("authorization", ""))
-
-    def _of_another_page(self, headers: Headers) -> bool:
+    def _of_another_page(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether a browser sends a request for a web page that is not ours, and may not call us. Pages need nobody's
         leave to send simple ones, with text in them, to a server of the user's own machine."""
-        origin, site = headers.get("origin", ""), headers.get("sec-fetch-site", "")
+        origin, site = _text(headers, b"origin"), _text(headers, b"sec-fetch-site")
         if origin in self._origins or "*" in self._origins:
             return False
         if site:
             return site not in ("same-origin", "none")
-        return bool(origin) and origin.partition("://")[2] != headers.get("host", "")
-
-    async def _body(self, visit: Visit, scope: Scope, receive: Receive) -> bytes:
-        """The body of a request. One that is too large is read on for a while: to a client that is still writing, an
-        early answer looks like a lost connection."""
-        limit = self._limits.body
-        pieces: list[bytes] = []
-        size, more = 0, True
-        announced = Request(scope).headers.get("content-length", "")
-        if announced.isdecimal() and int(announced) > 4 * limit:
-            raise too_large(limit)
-        while more and size <= 4 * limit:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                visit.end(None)
-                await asyncio.sleep(0)  # where it is cancelled
-            piece, more = message.get("body", b""), message.get("more_body", False)
-            size += len(piece)
-            if size <= limit:
-                visit.hold(len(piece))
-                pieces.append(piece)
-        if size > limit:
-            raise too_large(limit)
-        return b"".join(pieces)
+        return bool(origin) and origin.partition("://")[2] != _text(headers, b"host")
 
 
-@contextmanager
-def _watched(receive: Receive, visit: Visit) -> Generator[None]:
-    """Ends a visit when its client goes away while the block runs."""
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        if not visit.complete:
-            visit.end(None)
-
-    watches: list[asyncio.Task[None]] = []
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(_UNWATCHED_S, lambda: watches.append(loop.create_task(watch())))
-    try:
-        yield
-    finally:
-        timer.cancel()
-        for one in watches:
-            one.cancel()
-
-
-def _again(body: bytes, visit: Visit) -> Receive:
-    """What receives a body that has been read; then nothing, until the visit ends."""
-    left = [body]
-
-    async def receive() -> Message:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
-        await visit.wait()
-        return {"type": "http.disconnect"}
-
-    return receive
+def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
+    return headers.get(name, b"").decode("latin-1")

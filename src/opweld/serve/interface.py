@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from opweld.errors import OpweldError
 from opweld.serve.refusal import Refusal, refusal_of
+from opweld.serve.visits import Visit
 
 
 class Backend(Protocol):
@@ -40,19 +41,46 @@ def unbroken(_: Refusal) -> bytes:
     return b""
 
 
+class Request(NamedTuple):
+    """A request over HTTP, all of it.
+
+    Attributes:
+        path: below where the application is mounted.
+        headers: by name in lower case; of several of a name the first.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[bytes, bytes]
+    body: bytes
+    visit: Visit
+
+
+class Answer(NamedTuple):
+    """What it is answered.
+
+    Attributes:
+        headers: others than those of the type and the length.
+    """
+
+    body: bytes
+    content_type: bytes = b"application/json"
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+
 @dataclass(frozen=True)
 class Interface:
     """A protocol beside others.
 
     Attributes:
         prefix: of its paths, as "/v1".
-        router: its routes; None where `app` answers all its paths.
+        router: its routes; None where `answer` answers all its paths.
         refuse: a refusal as the protocol says it: what its routes raise as Refusal, or as an error that `refusal_of`
             knows.
         faults: what is wrong with fields that do not fit their types, of routes in `router`.
         broken: the last event of a stream that cannot be finished.
-        app: an ASGI application in place of routes, where FastAPI would take longer to read a request than a model to
-            answer it. It sets `scope["route"]`.
+        answer: in place of routes, where FastAPI would take longer to read a request than a model to answer it. It sets
+            `visit.route` and raises what is not answered by status 200, as routes do.
         live, ready: paths that answer as /health/live and /health/ready do, without a key; none where empty.
     """
 
@@ -61,13 +89,12 @@ class Interface:
     refuse: Callable[[Refusal], Response]
     faults: Callable[[RequestValidationError], Refusal] = unfit
     broken: Callable[[Refusal], bytes] = unbroken
-    app: ASGIApp | None = None
+    answer: Callable[[Request], Awaitable[Answer]] | None = None
     live: str = ""
     ready: str = ""
 
-    def covers(self, scope: Scope) -> bool:
-        """Whether a request's path is one of its, other than its health."""
-        path = path_of(scope)
+    def covers(self, path: str) -> bool:
+        """Whether a path is one of its, other than its health. path: as `path_of` has it."""
         return (path == self.prefix or path.startswith(f"{self.prefix}/")) and path not in (self.live, self.ready)
 
 

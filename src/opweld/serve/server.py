@@ -19,7 +19,7 @@ from opweld.serve.application import application
 from opweld.serve.common import Common, Listener, MakeListener
 from opweld.serve.connection import connection_of
 from opweld.serve.health import Health
-from opweld.serve.interface import Backend, Interface
+from opweld.serve.interface import Backend, Interface, path_of
 from opweld.serve.limits import Keys, Limits, bytes_in_flight
 from opweld.serve.metrics import Metrics
 from opweld.serve.tls import Tls
@@ -63,22 +63,15 @@ class Server(uvicorn.Server):
             tls: how connections are secured; None: they are not.
             around: is around everything else of HTTP, as what traces requests.
         """
-        self._backends, self._limits, self._visits = backends, limits, Visits(bytes_in_flight(limits))
+        self._backends, self._limits = backends, limits
+        self._visits = Visits(bytes_in_flight(limits), limits.seconds)
         metrics, health = Metrics(), Health(backends, self._visits)
         common = Common(limits, keys, self._visits, metrics, health, tls)
         self._listeners = [make(common) for make in listeners]
         made = [make(limits, metrics) for make in interfaces]
-        app = application(
-            made,
-            health,
-            limits=limits,
-            keys=keys,
-            origins=origins,
-            visits=self._visits,
-            metrics=metrics,
-        )
+        app = application(made, common, origins)
         if around is not None:
-            app = around(app, lambda scope: any(one.covers(scope) for one in made))
+            app = around(app, lambda scope: any(one.covers(path_of(scope)) for one in made))
         config = uvicorn.Config(
             app,
             loop="uvloop",

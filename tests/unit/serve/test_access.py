@@ -22,8 +22,8 @@ def test_the_time_of_a_line_is_that_of_logging() -> None:
 def test_requests_are_counted_where_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "opweld.serve.access")
     metrics, visit = Metrics(), Visit("client", "BREW", "/pot/7")
-    visit.status = 418
+    visit.status, visit.route = 418, "/pot/{number}"
     for _ in range(2):
-        tell(visit, "/pot/{number}", metrics)
+        tell(visit, metrics)
     assert b'opweld_requests_total{method="other",path="/pot/{number}",status="418"} 2.0' in metrics.text()
     assert not caplog.records

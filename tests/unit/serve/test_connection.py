@@ -6,9 +6,8 @@ import resource
 from collections.abc import Iterator
 
 import pytest
-from starlette.types import Receive, Scope, Send
 
-from opweld.serve.interface import Interface
+from opweld.serve.interface import Answer, Interface, Request
 from opweld.serve.limits import Limits
 from opweld.serve.metrics import Metrics
 from opweld.serve.openai.errors import refuse
@@ -29,11 +28,10 @@ def hasty() -> Iterator[Running]:
 def large(limits: Limits, metrics: Metrics) -> Interface:
     """Answers with more than sockets hold."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"33554432")]})
-        await send({"type": "http.response.body", "body": bytes(32 << 20)})
+    async def answer(_: Request) -> Answer:
+        return Answer(bytes(32 << 20))
 
-    return Interface("/large", None, refuse, app=app)
+    return Interface("/large", None, refuse, answer=answer)
 
 
 def test_headers_that_are_too_large() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from opweld.serve.refusal import stopping
-from opweld.serve.visits import Cut, Visit
+from opweld.serve.visits import Cut, Visit, Visits
 
 
 def visit() -> Visit:
@@ -18,7 +18,7 @@ def test_a_visit_is_ended_from_outside() -> None:
     async def scenario() -> None:
         one = visit()
         asyncio.get_running_loop().call_soon(one.end, stopping())
-        with pytest.raises(Cut), one.endable(1800.0):
+        with pytest.raises(Cut), Visits().endable(one):
             await asyncio.Event().wait()
         task = asyncio.current_task()
         assert task is not None and task.cancelling() == 0
@@ -31,7 +31,7 @@ def test_a_visit_is_ended_from_outside() -> None:
 def test_a_visit_takes_too_long() -> None:
     async def scenario() -> None:
         one = visit()
-        with pytest.raises(Cut), one.endable(0.001):
+        with pytest.raises(Cut), Visits(seconds=0.001).endable(one):
             await one.wait()
         assert one.why is not None and one.why.code == "timeout"
 
@@ -40,7 +40,7 @@ def test_a_visit_takes_too_long() -> None:
 
 def test_a_task_is_cancelled_by_somebody_else() -> None:
     async def answer(one: Visit) -> None:
-        with one.endable(1800.0):
+        with Visits().endable(one):
             await asyncio.Event().wait()
 
     async def scenario() -> None:
@@ -58,7 +58,7 @@ def test_a_task_is_cancelled_by_somebody_else() -> None:
 def test_a_visit_that_was_over_before_is_not_cancelled() -> None:
     async def scenario() -> None:
         one = visit()
-        with one.endable(1800.0):
+        with Visits().endable(one):
             one.status, one.complete = 200, True
         one.end(stopping())
         await asyncio.sleep(0)

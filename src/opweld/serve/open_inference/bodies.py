@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from typing import Final
-
-from starlette.datastructures import Headers
 
 from opweld.serve.refusal import Refusal, too_large
 
@@ -13,19 +12,20 @@ _EITHER: Final = 32 + zlib.MAX_WBITS
 """zlib's word for: gzip or zlib, as the first bytes say."""
 
 
-def header_length(headers: Headers) -> int | None:
+def header_length(headers: Mapping[bytes, bytes]) -> int | None:
     """How many bytes of a body are JSON; None: all."""
-    text = headers.get("inference-header-content-length")
-    if text is None:
+    raw = headers.get(b"inference-header-content-length")
+    if raw is None:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+    if not (raw.isdigit() and len(raw) < 19):
+        text = raw.decode("latin-1")
         raise Refusal(400, f"Inference-Header-Content-Length is {text!r}, expected the number of bytes that are JSON")
-    return int(text)
+    return int(raw)
 
 
-def plain(body: bytes, headers: Headers, limit: int) -> bytes:
+def plain(body: bytes, headers: Mapping[bytes, bytes], limit: int) -> bytes:
     """A body as it was before it was compressed. Raises Refusal where that is more than `limit` bytes."""
-    encoding = headers.get("content-encoding", "identity").lower()
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
     if encoding == "identity":
         return body
     if encoding not in ("gzip", "deflate"):

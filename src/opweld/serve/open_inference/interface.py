@@ -39,7 +39,7 @@ class OpenInference:
             "/v2",
             None,
             refuse,
-            app=routes(self._repository, self.regions, limits.body),
+            answer=routes(self._repository, self.regions, limits.body),
             live="/v2/health/live",
             ready="/v2/health/ready",
         )

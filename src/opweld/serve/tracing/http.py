@@ -58,7 +58,7 @@ class TracedRequests:
 
 def _end(request: RequestTrace, scope: Scope, status: int) -> None:
     visit: Visit | None = scope.get("state", {}).get("visit")
-    route = getattr(scope.get("route"), "path", "")
+    route = "" if visit is None else visit.route
     outcome = status if visit is None else visit.outcome
     told: dict[str, Any] = {"http.response.status_code": outcome}
     if route:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -14,16 +13,13 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
-from opweld.errors import OpweldError
-from opweld.serve.access import tell
+from opweld.serve.access import refusal_for, tell
 from opweld.serve.common import Common
 from opweld.serve.open_inference.grpc.descriptors import CLASSES
 from opweld.serve.open_inference.grpc.messages import SERVICE
 from opweld.serve.open_inference.grpc.service import Method, Service
-from opweld.serve.refusal import Refusal, internal, out_of_time, refusal_of, stopping
+from opweld.serve.refusal import Refusal, out_of_time, stopping
 from opweld.serve.visits import Cut, Visit
-
-log = logging.getLogger("opweld.serve")
 
 _AT_ONCE: Final = 16
 """Calls of one stream that run or wait; more are not read before one of them is answered."""
@@ -85,10 +81,8 @@ class GrpcGuard:
         return answer
 
     def _guarded(self, name: str, method: Method) -> Any:
-        seconds = self._common.limits.seconds
-
         async def answer(raw: bytes, context: ServicerContext[Any, Any]) -> Any:
-            async with self._visiting(name, context, seconds) as visit:
+            async with self._visiting(name, context) as visit:
                 visit.hold(len(raw))
                 request = _message(name, raw)
                 if name == "ModelInfer":
@@ -100,7 +94,7 @@ class GrpcGuard:
     async def _stream(self, requests: AsyncIterator[bytes], context: ServicerContext[Any, Any]) -> AsyncGenerator[Any]:
         """ModelStreamInfer: several calls at once, answered in their order; the stream outlives one that fails."""
         async with (
-            self._visiting("ModelStreamInfer", context, None) as visit,
+            self._visiting("ModelStreamInfer", context, timed=False) as visit,
             aclosing(self._answers(requests, visit, context)) as answers,
         ):
             async for answer in answers:
@@ -108,22 +102,23 @@ class GrpcGuard:
 
     @asynccontextmanager
     async def _visiting(
-        self, name: str, context: ServicerContext[Any, Any], seconds: float | None
+        self, name: str, context: ServicerContext[Any, Any], *, timed: bool = True
     ) -> AsyncGenerator[Visit]:
         """The block is a request; the client is told what it raises."""
-        visit = _visit(name, context)
-        with self._common.visits.counted(visit):
+        visit, visits = _visit(name, context), self._common.visits
+        with visits.counted(visit):
             try:
-                with visit.endable(seconds):
+                with visits.endable(visit, timed=timed):
                     self._admit(context)
                     yield visit
                 visit.status, visit.complete = 200, True
             except Exception as error:  # noqa: BLE001 - the client is told, and the log
-                refusal = _refusal(error, visit)
+                cut = visit.why if isinstance(error, Cut) else None
+                refusal = cut or refusal_for(error, visit)
                 visit.status = refusal.status
                 await context.abort(code_of(refusal), str(refusal))
             finally:
-                tell(visit, visit.path, self._common.metrics)
+                tell(visit, self._common.metrics)
 
     async def _answers(
         self, requests: AsyncIterator[bytes], visit: Visit, context: ServicerContext[Any, Any]
@@ -168,7 +163,7 @@ class GrpcGuard:
         except TimeoutError:
             refusal = out_of_time(limit)
         except Exception as error:  # noqa: BLE001 - the client is told, and the log
-            refusal = _refusal(error, visit)
+            refusal = refusal_for(error, visit)
         else:
             stream.model = visit.model
             found.parameters["triton_final_response"].bool_param = True
@@ -176,11 +171,10 @@ class GrpcGuard:
         return _Streamed(error_message=str(refusal), infer_response=_Answer(id=id))
 
     def _admit(self, context: ServicerContext[Any, Any]) -> None:
-        if not self._common.visits.open:
-            raise stopping()
+        given: str | bytes = ""
         if self._common.keys:
             given = dict(context.invocation_metadata() or ()).get("authorization", "")
-            self._common.keys.check(given.decode("latin-1") if isinstance(given, bytes) else given)
+        self._common.admit(given.decode("latin-1") if isinstance(given, bytes) else given)
 
 
 def _message(name: str, raw: bytes) -> Any:
@@ -194,21 +188,11 @@ def _message(name: str, raw: bytes) -> Any:
 def _visit(name: str, context: ServicerContext[Any, Any]) -> Visit:
     kind, _, address = unquote(context.peer()).partition(":")
     client = address.rpartition(":")[0].strip("[]") if kind.startswith("ipv") else "-"
-    return Visit(client, "gRPC", f"/{SERVICE}/{name}")
+    path = f"/{SERVICE}/{name}"
+    return Visit(client, "gRPC", path, route=path)
 
 
 def _deadline(context: ServicerContext[Any, Any]) -> float | None:
     """Of the client, as `time.monotonic` counts; None: it has none."""
     left = cast("float | None", context.time_remaining())  # its annotation forgets that there may be none
     return None if left is None else time.monotonic() + left
-
-
-def _refusal(error: Exception, visit: Visit) -> Refusal:
-    """What a client learns of an error."""
-    if isinstance(error, Cut) and visit.why is not None:
-        return visit.why
-    refusal = refusal_of(error) if isinstance(error, OpweldError) else None
-    if refusal is None:
-        log.error("%s: %s %s failed", visit.id, visit.method, visit.path, exc_info=error)
-        return internal()
-    return refusal
