@@ -6,7 +6,7 @@ import itertools
 import math
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -23,14 +23,19 @@ REASONS: Final[tuple[Reason, ...]] = ("idle", "worker", "arrival", "target", "fu
 _KINDS: Final = 64
 """Kinds of calls whose cost and arrivals are remembered (least recently used)."""
 
-_USEFUL: Final = 0.02
-"""A run in which what is fixed is a smaller part gains no more from further rows."""
+_USEFUL: Final = 0.1
+"""A run in which what is fixed is a smaller part gains too little from further rows for all that wait for its end."""
+
+_AGAIN: Final = 64
+"""Calls that came alone, one of which has all threads although less seemed to be faster: what is known of a number of
+threads that nobody uses would never change again."""
 
 _BLINK: Final = 50e-6
 """Seconds that are too short to wait: a thread sleeps longer."""
 
-_LEAST: Final = 4
-"""Calls that are put together in any case where they wait: less would never show that more are useful."""
+_LEAST: Final = 2
+"""Calls of equal length that are put together in any case where they wait: runs of one size would never show that
+others are useful."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,12 +60,18 @@ class Waiting:
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """Calls that make a run. size: in the unit of costs, rows times the longest length."""
+    """Calls that make a run.
+
+    Attributes:
+        size: in the unit of costs, rows times the longest length.
+        threads: that the run has.
+    """
 
     calls: Sequence[Waiting]
     reason: Reason
     rows: int
     size: int
+    threads: int = 1
 
 
 @dataclass(eq=False)
@@ -68,22 +79,25 @@ class _Kind:
     """What is known of calls of a kind.
 
     Attributes:
+        costs: of runs, by their threads.
         running: runs that are going on.
         held: since when they wait for another call while a worker is free; None: they do not.
+        narrow: runs since one had all threads.
     """
 
-    cost: Cost = field(default_factory=Cost)
+    costs: Mapping[int, Cost]
     arrivals: Arrivals = field(default_factory=Arrivals)
     waiting: list[Waiting] = field(default_factory=list[Waiting])
     running: int = 0
     held: float | None = None
+    narrow: int = 0
 
 
 class Batcher:
     """The calls of one model that wait.
 
-    A run takes `fixed + each * rows` (`Cost`), so two calls in one run save `fixed`, and one that waits for the next
-    call pays the time until it comes, as do all that wait with it. Hence the rules:
+    A run takes `fixed + each * rows` (`Cost`), by the number of its threads, so two calls in one run save `fixed`, and
+    one that waits for the next call pays the time until it comes, as do all that wait with it. Hence the rules:
 
     1. While the processors are busy, calls wait anyway, and batches form by themselves.
     2. Once they are free, waiting calls wait for one more only while (calls that wait) * (expected time to the next
@@ -94,26 +108,34 @@ class Batcher:
        latency, or its deadline.
     4. A batch has no more rows than `max_rows`; than what takes as long as the target, for then it would be late by
        itself, or half of that where others can run beside it, for the calls behind it are better off there; and than
-       useful: where `fixed` is 2% of a run, more rows gain nothing, and whoever is in it waits for all of them. Where
+       useful: where `fixed` is 10% of a run, more rows gain nothing, and whoever is in it waits for all of them. Where
        the first call is late already, more come than are answered: then throughput is all that counts, and `max_rows`
        the only limit.
     5. Calls of unequal length share a run if the run that is saved takes longer than the padding.
-    6. A call whose deadline its own run cannot meet any more is not begun. Where nothing of its kind runs or waits
+    6. A run has as many threads, and as many runs begin beside each other on the processors that are free, as by these
+       costs answer all waiting calls first: a call that comes alone has all threads, if that is faster; where many
+       wait, each processor has a run of its own, as threads that wait for each other get less done.
+    7. A call whose deadline its own run cannot meet any more is not begun. Where nothing of its kind runs or waits
        before it, it is begun until the deadline has passed: what a run takes is only an estimate, and one that is too
        high would never be corrected if all calls were refused by it.
 
     Times are seconds of any clock that the caller has.
     """
 
-    def __init__(self, max_rows: int, target: float, *, part: float = 1.0, ragged: bool = False) -> None:
+    def __init__(
+        self, max_rows: int, target: float, *, threads: Sequence[int] = (1,), processors: int = 1, ragged: bool = False
+    ) -> None:
         """
         Args:
             max_rows: of a run.
             target: seconds from a call to its answer that are aimed at.
-            part: of the processors that a run makes use of.
+            threads: numbers of threads that a run may have, in order; the last is as many as make good use of their
+                processors.
+            processors: of the machine, which all models share.
             ragged: whether calls of one kind have different lengths.
         """
-        self.max_rows, self.target, self.part, self.ragged = max_rows, target, part, ragged
+        self.max_rows, self.target, self.ragged = max_rows, target, ragged
+        self.threads, self._processors = threads, processors
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
         self._busy: list[_Kind] = []  # those of which calls wait
         self._count = self._deadlines = 0
@@ -121,13 +143,13 @@ class Batcher:
     def __len__(self) -> int:
         return self._count
 
-    def cost(self, kind: Hashable) -> Cost:
-        """Of calls of a kind."""
-        return self._of(kind).cost
+    def cost(self, kind: Hashable, threads: int = 0) -> Cost:
+        """Of runs of a kind; with all threads where it is not said how many."""
+        return self._of(kind).costs[threads or self.threads[-1]]
 
     def observe(self, batch: Batch, seconds: float) -> None:
         """A run took so long."""
-        self._of(batch.calls[0].kind).cost.observe(batch.size, seconds)
+        self._of(batch.calls[0].kind).costs[batch.threads].observe(batch.size, seconds)
 
     def add(self, one: Waiting) -> None:
         """A call came."""
@@ -152,27 +174,31 @@ class Batcher:
         self._of(batch.calls[0].kind).running -= 1
 
     def late(self, now: float) -> list[Waiting]:
-        """Takes out the calls whose deadline a run that begins now cannot meet (rule 6)."""
+        """Takes out the calls whose deadline a run that begins now cannot meet (rule 7)."""
         if not self._deadlines:
             return []
         found: list[Waiting] = []
         for kind in list(self._busy):
-            late = _late(kind, now)
+            late = _late(kind, kind.costs[self.threads[-1]], now)
             if late:
                 self._take(kind, late)
                 found += late
         return found
 
-    def next(self, now: float) -> Batch | float:
-        """The run that begins now, as there are processors for it, or when to ask again; infinite where nothing
-        waits."""
+    def next(self, now: float, free: int = 1) -> Batch | float:
+        """The run that begins now, or when to ask again; infinite where nothing waits.
+
+        Args:
+            free: processors that there are for its calls, 1 or more.
+        """
         again = math.inf
         for kind in self._busy if len(self._busy) == 1 else sorted(self._busy, key=_first_due):
-            found = self._closed(kind, now)
+            found = self._closed(kind, now, free)
             if isinstance(found, Batch):
                 self._take(kind, found.calls)
                 kind.held = None
                 kind.running += 1
+                kind.narrow = 0 if found.threads == self.threads[-1] else kind.narrow + 1
                 return found
             again = min(again, found)
         return again
@@ -182,10 +208,11 @@ class Batcher:
         """When the answer to the first call is due; infinite where nothing waits."""
         return min(map(_first_due, self._busy), default=math.inf)
 
-    def _closed(self, kind: _Kind, now: float) -> Batch | float:
+    def _closed(self, kind: _Kind, now: float, free: int) -> Batch | float:
         """The batch of a kind's calls if it begins now, else when to ask again."""
-        first, cost = kind.waiting[0], kind.cost
-        calls, full = self._together(kind, now)
+        threads, beside = self._threads(kind, free)
+        first, cost = kind.waiting[0], kind.costs[threads]
+        calls, full = self._together(kind, now, threads, beside)
         rows, length = first.rows, first.length
         if len(calls) > 1:
             rows, length = sum([one.rows for one in calls]), max([one.length for one in calls])
@@ -195,7 +222,7 @@ class Batcher:
             reason = reason if len(calls) == 1 else "full"
         elif cost.fixed > 0:
             slack = first.due - now - cost.seconds((rows + first.rows) * length)
-            left = cost.fixed * self.part - sum([now - max(one.arrived, held) for one in calls])
+            left = cost.fixed * threads / self._processors - sum([now - max(one.arrived, held) for one in calls])
             wait = min(slack, left / len(calls))
             if len(calls) * kind.arrivals.expected(now) < left:
                 if wait > _BLINK:
@@ -203,21 +230,45 @@ class Batcher:
                     return now + wait
                 if kind.held is not None and slack <= _BLINK:
                     reason = "target"
-        return Batch(calls, reason, rows, rows * length)
+        return Batch(calls, reason, rows, rows * length, threads)
 
-    def _together(self, kind: _Kind, now: float) -> tuple[list[Waiting], bool]:
+    def _threads(self, kind: _Kind, free: int) -> tuple[int, int]:
+        """The threads of the next run, and how many runs begin now (rule 6)."""
+        count = len(kind.waiting)
+        if count == 1:
+            if kind.narrow >= _AGAIN and free >= self.threads[-1]:
+                return self.threads[-1], 1
+            largest = every = kind.waiting[0].rows * kind.waiting[0].length
+        else:
+            sizes = [one.rows * one.length for one in kind.waiting]
+            largest, every = max(sizes), sum(sizes)
+        best, least = (1, min(free, count)), math.inf
+        for threads in self.threads:
+            beside = min(free // threads, count)
+            if not beside:
+                break
+            # What nothing is known of takes no time, and so is tried.
+            seconds = kind.costs[threads].seconds(max(largest, every / beside))
+            if seconds <= least:
+                best, least = (threads, beside), seconds
+        return best
+
+    def _together(self, kind: _Kind, now: float, threads: int, beside: int) -> tuple[list[Waiting], bool]:
         """The calls that share the next run, the first to be due among them, and whether it takes no more."""
-        first, cost = kind.waiting[0], kind.cost
+        first, cost = kind.waiting[0], kind.costs[threads]
         if first.kind is None:
             return [first], True
-        most = self._most(first, cost, now)
+        most = self._most(first, cost, threads, now)
         calls, rows, length = [first], first.rows, first.length
         if len(kind.waiting) == 1:
             return calls, rows >= self.max_rows or (rows + 1) * length > most
         others = itertools.islice(kind.waiting, 1, None)
         if self.ragged:
             others = sorted(others, key=lambda one: abs(one.length - first.length))
+        share = -(-len(kind.waiting) // beside)
         for one in others:
+            if len(calls) == share:
+                return calls, True
             longest = max(length, one.length)
             size = (rows + one.rows) * longest
             if rows + one.rows > self.max_rows or size > most:
@@ -243,18 +294,20 @@ class Batcher:
         if self._deadlines:
             self._deadlines -= sum(one.deadline < math.inf for one in calls)
 
-    def _most(self, first: Waiting, cost: Cost, now: float) -> float:
+    def _most(self, first: Waiting, cost: Cost, threads: int, now: float) -> float:
         """The size that a batch may have, by the target and by what is useful."""
         alone = first.rows * first.length
         if not cost.known or not cost.each or now + cost.seconds(alone) > first.due:
             return math.inf
-        timely = (self.target * (1 + self.part) / 2 - cost.fixed) / cost.each
-        useful = max(cost.fixed / (_USEFUL * cost.each), _LEAST * alone)
+        timely = (self.target * (1 + threads / self._processors) / 2 - cost.fixed) / cost.each
+        useful = cost.fixed / (_USEFUL * cost.each)
+        if not self.ragged:
+            useful = max(useful, _LEAST * alone)
         return max(min(timely, useful), alone)
 
     def _of(self, name: Hashable) -> _Kind:
         if (kind := self._kinds.get(name)) is None:
-            kind = self._kinds[name] = _Kind()
+            kind = self._kinds[name] = _Kind({threads: Cost() for threads in self.threads})
             if len(self._kinds) > _KINDS:
                 unused = next((old for old, one in self._kinds.items() if not _is_used(one) and old != name), name)
                 if unused != name:
@@ -263,12 +316,12 @@ class Batcher:
         return kind
 
 
-def _late(kind: _Kind, now: float) -> list[Waiting]:
-    """The calls of a kind that are too late, by rule 6."""
+def _late(kind: _Kind, cost: Cost, now: float) -> list[Waiting]:
+    """The calls of a kind that are too late, by rule 7, where runs have that cost."""
     found: list[Waiting] = []
     ahead = kind.running > 0
     for one in kind.waiting:
-        least = kind.cost.seconds(one.rows * one.length) if ahead else 0.0
+        least = cost.seconds(one.rows * one.length) if ahead else 0.0
         if now + least > one.deadline:
             found.append(one)
         else:

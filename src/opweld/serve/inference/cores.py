@@ -20,15 +20,16 @@ class Cores:
     """Starts runs of any model while there are processors that those which are going on make no use of, the one first
     whose first call is due first.
 
-    What a run makes use of was measured when its model was loaded (`Batcher.part`): beyond that, further threads bring
-    less than another run does. So as many runs are going on as give each of them what it needs, and none makes another
-    one slower. Whoever is due first and finds too few processors waits for them, and nobody passes.
+    The threads of all runs together are no more than the processors, so that none makes another one slower. The model
+    whose run begins next has what is free, but a processor for each call that waits for another model; how many threads
+    its run makes of them is the model's matter (`Batcher.next`).
 
     Attributes:
         going: the runs that are going on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processors: int) -> None:
+        self._processors = processors
         self.going: set[Going] = set()
         self._batchers: list[Batcher] = []
 
@@ -50,10 +51,14 @@ class Cores:
             return begun, [], again
         late = [(batcher, one) for batcher in busy for one in batcher.late(now)]
         while busy := [batcher for batcher in busy if len(batcher)]:
-            batcher = busy[0] if len(busy) == 1 else min(busy, key=_due)
-            if not self._has_room(batcher):
+            free = self._processors - sum([going.batch.threads for going in self.going])
+            if free < 1:
                 break
-            found = batcher.next(now)
+            batcher = busy[0]
+            if len(busy) > 1:
+                batcher = min(busy, key=_due)
+                free = max(1, free - sum([len(other) for other in busy if other is not batcher]))
+            found = batcher.next(now, free)
             if isinstance(found, Batch):
                 going = Going(batcher, found)
                 self.going.add(going)
@@ -67,11 +72,6 @@ class Cores:
         """A run has ended."""
         self.going.remove(going)
         going.batcher.ended(going.batch)
-
-    def _has_room(self, batcher: Batcher) -> bool:
-        if not self.going:
-            return True
-        return sum([going.batcher.part for going in self.going]) + batcher.part <= 1 + 1e-9
 
 
 def _due(batcher: Batcher) -> float:

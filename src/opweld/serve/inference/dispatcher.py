@@ -42,10 +42,15 @@ class Dispatcher:
     """The runs of all models on one event loop, whose methods are called there."""
 
     def __init__(self, workers: Workers) -> None:
-        self._workers, self._cores = workers, Cores()
+        self._workers, self._cores = workers, Cores(len(workers))
         self._runners: dict[Batcher, Runner] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._next_change: asyncio.Future[None] | None = None
+
+    @property
+    def processors(self) -> int:
+        """That the models share."""
+        return len(self._workers)
 
     def submit(self, runner: Runner, one: Waiting) -> None:
         """A call came."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -47,14 +47,14 @@ class Examined:
 
     Attributes:
         rows: how calls share a run; None where they cannot. reason: why not.
-        part: of the processors that a run makes use of.
-        seconds: that runs took, by kind and size.
+        threads: numbers of threads that runs may have: powers of two, and as many as make good use of their processors.
+        seconds: that runs took, by kind, size and threads.
     """
 
     rows: Rows | None
     reason: str
-    part: float
-    seconds: Mapping[tuple[Hashable, int], float]
+    threads: Sequence[int]
+    seconds: Mapping[tuple[Hashable, int, int], float]
 
 
 def examined(session: Session, tensors: Tensors, settings: Settings) -> Examined:
@@ -64,28 +64,41 @@ def examined(session: Session, tensors: Tensors, settings: Settings) -> Examined
     rows, reason = _rows(session, tensors, settings)
     if rows is None and settings.pad is not None:
         raise OptionError(f"pad: calls of this model cannot share a run: {reason}")
-    seconds: dict[tuple[Hashable, int], float] = {}
+    seconds: dict[tuple[Hashable, int, int], float] = {}
+    threads: Sequence[int] = (1,)
     try:
-        feeds, took = _costs(session, rows, seconds)
-        part = _part(session, settings, feeds, took)
+        feeds = _made_up(session, rows)
+        threads = _useful(tensors, settings, feeds[0])
+        for count in threads:
+            _measure(tensors, rows, feeds, count, _SECONDS / len(threads), seconds)
     except Exception:  # noqa: BLE001 - of made-up inputs: what runs take is learned from calls
-        part = 1.0
-    return Examined(rows, reason, part, seconds)
+        pass
+    return Examined(rows, reason, threads, seconds)
 
 
-def _costs(
-    session: Session, rows: Rows | None, seconds: dict[tuple[Hashable, int], float]
-) -> tuple[dict[str, Array], float]:
-    """Adds what runs take, of 1, 2, 4, ... rows; returns the inputs of the last one, and its seconds."""
+def _made_up(session: Session, rows: Rows | None) -> list[dict[str, Array]]:
+    """Inputs of 1, 2, 4, ... rows."""
     one = _row(session, 0)
-    begun, count = time.perf_counter(), 1
-    while True:
-        feeds = one if rows is None else rows.join([one] * count)
-        kind, size = _kind(rows, feeds)
-        took = seconds[kind, size] = _timed(session, feeds)
-        count *= 2
-        if rows is None or count > rows.most or time.perf_counter() - begun > _SECONDS:
-            return feeds, took
+    if rows is None:
+        return [one]
+    return [rows.join([one] * (1 << power)) for power in range(rows.most.bit_length())]
+
+
+def _measure(
+    tensors: Tensors,
+    rows: Rows | None,
+    feeds: Sequence[Mapping[str, Array]],
+    threads: int,
+    most: float,
+    seconds: dict[tuple[Hashable, int, int], float],
+) -> None:
+    """Adds what runs with so many threads take; of no larger inputs once that has taken `most` seconds."""
+    begun = time.perf_counter()
+    for fed in feeds:
+        kind, size = _kind(rows, fed)
+        seconds[kind, size, threads] = _timed(tensors, fed, threads)
+        if time.perf_counter() - begun > most:
+            break
 
 
 def _kind(rows: Rows | None, feeds: Mapping[str, Array]) -> tuple[Hashable, int]:
@@ -198,33 +211,34 @@ def _unlike(tensors: Tensors, found: list[Array], expected: list[Array]) -> str:
     return ""
 
 
-def _timed(session: Session, feeds: Mapping[str, Array]) -> float:
+def _timed(tensors: Tensors, feeds: Mapping[str, Array], threads: int) -> float:
     """Seconds of a run: the least of some, after one that binds its sizes."""
-    session.run_tensors(feeds)
+    tensors.run(feeds, threads)
     least, begun = math.inf, time.perf_counter()
     for _ in range(2):
-        least = min(least, _once(session, feeds))
+        least = min(least, _once(tensors, feeds, threads))
     while time.perf_counter() - begun < _ENOUGH:
-        least = min(least, _once(session, feeds))
+        least = min(least, _once(tensors, feeds, threads))
     return least
 
 
-def _once(session: Session, feeds: Mapping[str, Array]) -> float:
+def _once(tensors: Tensors, feeds: Mapping[str, Array], threads: int) -> float:
     begun = time.perf_counter()
-    session.run_tensors(feeds)
+    tensors.run(feeds, threads)
     return time.perf_counter() - begun
 
 
-def _part(session: Session, settings: Settings, feeds: Mapping[str, Array], seconds: float) -> float:
-    """The part of the processors that a run makes use of.
+def _useful(tensors: Tensors, settings: Settings, feeds: Mapping[str, Array]) -> Sequence[int]:
+    """The numbers of threads that runs may have.
 
     By Amdahl's law: of what a run of one thread takes, a part is serial, and with n threads each of them does useful
     work for 1 / (1 + (n - 1) * serial) of the time."""
     processors = available_cores()
     most = min(settings.threads or processors, processors)
     if most == 1:
-        return 1 / processors
-    speedup = max(_timed(Session(session.folder, threads=1), feeds) / seconds, 1.0)
+        return (1,)
+    speedup = max(_timed(tensors, feeds, 1) / _timed(tensors, feeds, most), 1.0)
     serial = max((most / speedup - 1) / (most - 1), 0.0)
     useful = most if serial <= 0 else 1 + (1 / _EFFICIENT - 1) / serial
-    return max(1, min(most, round(useful))) / processors
+    last = max(1, min(most, round(useful)))
+    return (*(1 << power for power in range((last - 1).bit_length())), last)

@@ -61,10 +61,14 @@ class LoadedModel:
         self._rows = found.rows
         self.max_batch = 0 if found.rows is None else found.rows.most
         self.batcher = Batcher(
-            max(1, self.max_batch), settings.target, part=found.part, ragged=bool(found.rows and found.rows.padded)
+            max(1, self.max_batch),
+            settings.target,
+            threads=found.threads,
+            processors=dispatcher.processors,
+            ragged=bool(found.rows and found.rows.padded),
         )
-        for (kind, size), seconds in found.seconds.items():
-            self.batcher.cost(kind).observe(size, seconds)
+        for (kind, size, threads), seconds in found.seconds.items():
+            self.batcher.cost(kind, threads).observe(size, seconds)
         self.tally = Tally()
         self._tensors, self._settings, self._dispatcher = tensors, settings, dispatcher
         self._names = [spec.name for spec in self.outputs]
@@ -113,7 +117,7 @@ class LoadedModel:
         """See `Runner`. Where a run of several calls fails, each half of them runs again, so that only who is at fault
         has the error."""
         outcome = _Outcome()
-        self._answer(batch.calls, outcome)
+        self._answer(batch.calls, batch.threads, outcome)
         return outcome
 
     def begun(self, batch: Batch) -> None:
@@ -169,13 +173,13 @@ class LoadedModel:
         if self._dispatcher.withdraw(self, one):
             self.late(one)
 
-    def _answer(self, calls: Sequence[Waiting], outcome: _Outcome) -> None:
+    def _answer(self, calls: Sequence[Waiting], threads: int, outcome: _Outcome) -> None:
         """Adds what calls get from a run that they share, or from more of them where it fails."""
         pending: list[_Pending] = [one.call for one in calls]
         begun, again = time.monotonic_ns(), False
         kernels: Sequence[KernelTime] = ()
         try:
-            found, kernels = self._together(calls, pending)
+            found, kernels = self._together(calls, pending, threads)
             outcome.results.update(zip(calls, found, strict=True))
         except OpweldError as error:
             again = len(calls) > 1
@@ -189,10 +193,10 @@ class LoadedModel:
             middle = len(calls) // 2
             for half in (calls[:middle], calls[middle:]):
                 if wanted := [one for one in half if not one.call.answer.done()]:
-                    self._answer(wanted, outcome)
+                    self._answer(wanted, threads, outcome)
 
     def _together(
-        self, calls: Sequence[Waiting], pending: Sequence[_Pending]
+        self, calls: Sequence[Waiting], pending: Sequence[_Pending], threads: int
     ) -> tuple[list[list[Array]], Sequence[KernelTime]]:
         """The outputs of each call from one run."""
         feeds = pending[0].feeds
@@ -201,9 +205,9 @@ class LoadedModel:
             feeds = self._rows.join([one.feeds for one in pending])
         kernels: Sequence[KernelTime] = ()
         if any(one.call.observer is not None and one.call.observer.wants_kernels for one in pending):
-            outputs, kernels = self._tensors.timed(feeds)
+            outputs, kernels = self._tensors.timed(feeds, threads)
         else:
-            outputs = self._tensors.run(feeds)
+            outputs = self._tensors.run(feeds, threads)
         if len(pending) == 1:
             return [outputs], kernels
         assert self._rows is not None

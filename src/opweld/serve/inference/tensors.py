@@ -10,6 +10,7 @@ import numpy as np
 from opweld.build.artifact import Manifest
 from opweld.errors import UnsupportedError
 from opweld.interface import Argument, Constant, Form, Listed, Mapped, Tensor, TensorInfo, Text
+from opweld.options import available_cores
 from opweld.runtime import dtypes
 from opweld.runtime.session import Session
 from opweld.runtime.structure import flattened
@@ -38,22 +39,33 @@ class Tensors:
             )
         self.artifact = session.folder
         self._session = session
+        self._sessions = {session.threads or available_cores(): session}
         self.inputs, self.outputs = _inputs(manifest), _outputs(manifest)
         structure = manifest.structure
         arguments = (*structure.inputs, *structure.outputs) if structure else ()
         self._texts = any(isinstance(form, Text) for argument in arguments for form in _leaves(argument.form))
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs, in order. Raises as `Session.run`."""
-        return flattened(self._session.run(feeds)) if self._texts else self._session.run_tensors(feeds)
+    def run(self, feeds: Mapping[str, Array], threads: int | None = None) -> list[Array]:
+        """The outputs, in order, from a run of at most so many threads; None: as many as the session has. Raises as
+        `Session.run`."""
+        session = self._of(threads)
+        return flattened(session.run(feeds)) if self._texts else session.run_tensors(feeds)
 
-    def timed(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[KernelTime]]:
+    def timed(self, feeds: Mapping[str, Array], threads: int | None = None) -> tuple[list[Array], list[KernelTime]]:
         """The outputs, and the times of kernels; of none where the backend cannot tell, or strings are numbered."""
         try:
-            outputs, kernels = timed_run(self._session, feeds)
+            outputs, kernels = timed_run(self._of(threads), feeds)
         except UnsupportedError:
-            return self.run(feeds), []
+            return self.run(feeds, threads), []
         return flattened(outputs), kernels
+
+    def _of(self, threads: int | None) -> Session:
+        """One for each number of threads: they share the mapped weights."""
+        if threads is None:
+            return self._session
+        if (session := self._sessions.get(threads)) is None:
+            session = self._sessions[threads] = Session(self.artifact, threads=threads)
+        return session
 
 
 def _inputs(manifest: Manifest) -> list[TensorSpec]:

@@ -25,6 +25,9 @@ class Workers:
         for thread in self._threads:
             thread.start()
 
+    def __len__(self) -> int:
+        return len(self._threads)
+
     def start(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
         """Has a job done that raises nothing; then `done` is called with what it returned, on this event loop."""
         self._jobs.put((asyncio.get_running_loop(), job, done))

@@ -35,7 +35,7 @@ class Model:
 class NeverWaits(Batcher):
     """Begins a run as soon as a worker is free, with all that waits."""
 
-    def _closed(self, kind, now):
+    def _closed(self, kind, now, free):
         calls = kind.waiting[: self.max_rows]
         return Batch(calls, "worker", len(calls), len(calls))
 
@@ -45,7 +45,7 @@ class Waits(Batcher):
 
     delay = 0.005
 
-    def _closed(self, kind, now):
+    def _closed(self, kind, now, free):
         calls = kind.waiting[: self.max_rows]
         until = min(one.arrived for one in calls) + self.delay
         if len(calls) < self.max_rows and now < until:
@@ -85,14 +85,13 @@ def poisson(rate: float) -> Arrive:
     return lambda random, now: now + random.expovariate(rate)
 
 
-def simulated(batcher: Batcher, model: Model, arrive: Arrive, calls: int, warm: bool = True) -> Outcome:
+def simulated(batcher: Batcher, model: Model, arrive: Arrive, calls: int, processors: int) -> Outcome:
     """All calls, one row each, as they come."""
     random = Random(SEED)
-    cores = Cores()
+    cores = Cores(processors)
     cores.add(batcher)
-    if warm:
-        for rows in (1, 2, 4, 8):
-            batcher.cost("kind").observe(rows, model.fixed + model.each * rows)
+    for rows in (1, 2, 4, 8):
+        batcher.cost("kind").observe(rows, model.fixed + model.each * rows)
     ending: dict[Going, float] = {}
     took: dict[Going, float] = {}
     outcome = Outcome([], 0.0, 0.0)
@@ -134,8 +133,8 @@ def main() -> None:
     for load in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2):
         for policy in (Batcher, NeverWaits, Waits):
             arrive = poisson(load * given.at_once * model.capacity(given.rows))
-            batcher = policy(given.rows, target, part=1 / given.at_once)
-            found = simulated(batcher, model, arrive, given.calls)
+            batcher = policy(given.rows, target, processors=given.at_once)
+            found = simulated(batcher, model, arrive, given.calls, given.at_once)
             rows = len(found.latencies) / sum(found.sizes.values())
             print(
                 f"{load:4.0%}  {policy.__name__:10}{found.rate:9.1f}{found.mean * 1e3:10.2f}{found.p99 * 1e3:9.2f}"

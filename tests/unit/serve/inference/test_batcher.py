@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,11 +15,15 @@ FIXED, EACH, TARGET = 4.0, 1.0, 50.0
 """Milliseconds are the unit of these tests."""
 
 
-def known(max_rows: int = 16, *, ragged: bool = False, part: float = 1.0) -> Batcher:
-    """Of a model whose runs take FIXED + EACH * rows."""
-    batcher = Batcher(max_rows, TARGET, part=part, ragged=ragged)
-    for rows in (1, 2, 4, 8):
-        batcher.cost("k").observe(rows, FIXED + EACH * rows)
+def known(
+    max_rows: int = 16, *, ragged: bool = False, threads: Sequence[int] = (1,), processors: int = 1, useful: float = 1.0
+) -> Batcher:
+    """Of a model whose runs take FIXED + EACH * rows of one thread; of n, by the part of their time that is useful."""
+    batcher = Batcher(max_rows, TARGET, threads=threads, processors=processors, ragged=ragged)
+    for count in threads:
+        for rows in (1, 2, 4, 8):
+            speedup = 1 if count == 1 else useful * count
+            batcher.cost("k", count).observe(rows, (FIXED + EACH * rows) / speedup)
     return batcher
 
 
@@ -80,7 +85,7 @@ def test_nobody_waits_in_vain_for_longer_than_would_have_been_saved() -> None:
 
 
 def test_it_waits_less_where_a_run_leaves_processors_to_others() -> None:
-    batcher = known(part=0.25)
+    batcher = known(processors=4)
     came(batcher, 0, 2, 4, 6)
     batcher.add(call(8))
     assert closed(batcher.next(8)) == ("idle", 1)  # a quarter of FIXED is less than the 2 until the next call
@@ -115,11 +120,13 @@ def test_a_batch_has_no_more_rows_than_it_may() -> None:
 
 
 def test_a_batch_takes_no_longer_than_the_target() -> None:
-    batcher = known(1000)
+    batcher, late = Batcher(1000, TARGET), Batcher(1000, TARGET)
+    for one in (batcher, late):
+        for rows in (1, 8):
+            one.cost("k").observe(rows, 10 + rows)
     for now in range(100):
         batcher.add(call(now / 100))
-    assert closed(batcher.next(1)) == ("full", 46)
-    late = known(1000)
+    assert closed(batcher.next(1)) == ("full", 40)
     for now in range(100):
         late.add(call(now / 100))
     assert closed(late.next(100)) == ("worker", 100)  # they are late anyway
@@ -128,11 +135,11 @@ def test_a_batch_takes_no_longer_than_the_target() -> None:
 def test_rows_that_gain_nothing_do_not_wait_for_each_other() -> None:
     batcher = Batcher(1000, 1e6)
     for rows in (1, 8):
-        batcher.cost("k").observe(rows, 0.1 + rows)
+        batcher.cost("k").observe(rows, 1 + rows)
     for now in range(100):
         batcher.add(call(now, target=1e6))
     reason, rows = closed(batcher.next(100))
-    assert reason == "full" and rows == pytest.approx(0.1 / 0.02, abs=1)
+    assert reason == "full" and rows == pytest.approx(1 / 0.1, abs=1)
 
 
 def test_only_calls_of_a_kind_share_a_run() -> None:
@@ -185,7 +192,7 @@ def test_what_cannot_be_in_time_is_not_begun() -> None:
 
 def test_nobody_is_refused_by_an_estimate_where_nothing_corrects_it() -> None:
     """Of a run that was measured when the machine was slow."""
-    batcher, cores = Batcher(16, TARGET), Cores()
+    batcher, cores = Batcher(16, TARGET), Cores(1)
     cores.add(batcher)
     batcher.cost("k").observe(1, 400)
     for now in range(0, 32_000, 1000):
@@ -220,22 +227,63 @@ def test_a_call_that_was_held_and_is_gone_is_forgotten() -> None:
     assert closed(batcher.next(1000)) == ("idle", 1)
 
 
+def test_a_call_that_comes_alone_has_all_threads_and_many_have_a_run_each() -> None:
+    batcher = known(threads=(1, 2), processors=2, useful=0.75)
+    batcher.add(call(0))
+    alone = batcher.next(0, 2)
+    assert isinstance(alone, Batch) and alone.threads == 2
+    for now in range(11):
+        batcher.add(call(now))
+    first, second = batcher.next(60, 2), batcher.next(60, 1)
+    assert isinstance(first, Batch) and isinstance(second, Batch)
+    assert [(one.threads, one.rows) for one in (first, second)] == [(1, 6), (1, 5)]
+
+
+def test_few_calls_share_what_is_fixed_and_all_threads() -> None:
+    batcher = known(threads=(1, 2), processors=2, useful=0.75)
+    for now in range(4):
+        batcher.add(call(now))
+    found = batcher.next(60, 2)  # (4 + 4) / 1.5 are less than 4 + 2
+    assert isinstance(found, Batch) and (found.threads, found.rows) == (2, 4)
+
+
+def test_a_run_has_no_more_processors_than_are_free() -> None:
+    batcher = known(threads=(1, 2, 4), processors=4)
+    for now, (free, threads) in enumerate(((4, 4), (3, 2), (1, 1))):
+        batcher.add(call(1000 * now))
+        found = batcher.next(1000 * now, free)
+        assert isinstance(found, Batch) and found.threads == threads
+
+
+def test_threads_that_make_a_run_slower_are_tried_again_at_times() -> None:
+    batcher = known(threads=(1, 2), processors=2, useful=0.4)
+    used: list[int] = []
+    for now in range(1000):
+        batcher.add(call(100 * now))
+        found = batcher.next(100 * now, 2)
+        assert isinstance(found, Batch)
+        used.append(found.threads)
+        batcher.observe(found, 3 if found.threads == 2 else FIXED + EACH)  # they are slower no more
+    assert used[0] == 1 and 2 in used and used[-1] == 2
+
+
 def test_models_share_the_processors_and_who_is_due_first_begins() -> None:
-    whole, half, other = known(), known(part=0.5), known(part=0.5)
-    cores = Cores()
-    for batcher in (whole, half, other):
+    one, another, third = known(threads=(1, 2), processors=2), known(threads=(1, 2), processors=2), known()
+    cores = Cores(2)
+    for batcher in (one, another, third):
         cores.add(batcher)
-    half.add(call(0))
-    begun, _, _ = cores.begin(0)
-    assert [going.batcher for going in begun] == [half]
-    whole.add(call(1))
-    other.add(call(2))
-    assert cores.begin(2)[0] == []  # the whole machine is not free, and nobody passes
+    for now, batcher in enumerate((another, one, third)):
+        batcher.add(call(now))
+    begun, _, _ = cores.begin(2)
+    assert [(going.batcher, going.batch.threads) for going in begun] == [(another, 1), (one, 1)]
     cores.end(begun[0])
-    begun, _, _ = cores.begin(5)
-    assert [going.batcher for going in begun] == [whole]
-    cores.end(begun[0])
-    assert [going.batcher for going in cores.begin(6)[0]] == [other]
+    assert [going.batcher for going in cores.begin(5)[0]] == [third]
+    for going in list(cores.going):
+        cores.end(going)
+    one.add(call(6))
+    assert [going.batch.threads for going in cores.begin(6)[0]] == [2]
+    another.add(call(7))
+    assert cores.begin(7)[0] == []  # no processor is free
 
 
 LOADS = (0.1, 0.5, 0.9, 1.2)
@@ -248,7 +296,7 @@ def test_beside_a_server_that_never_waits_and_one_that_waits_for_a_fixed_time(at
     for load in LOADS:
         arrive = poisson(load * at_once * model.capacity(rows))
         outcomes: list[Outcome] = [
-            simulated(policy(rows, target, part=1 / at_once), model, arrive, calls)
+            simulated(policy(rows, target, processors=at_once), model, arrive, calls, at_once)
             for policy in (Batcher, NeverWaits, Waits)
         ]
         mine, eager, patient = outcomes

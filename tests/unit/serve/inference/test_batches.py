@@ -38,7 +38,7 @@ class Doubling:
         self.open, self.began = threading.Event(), threading.Event()
         self.rows: list[int] = []
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def run(self, feeds: Mapping[str, Array], threads: int | None = None) -> list[Array]:
         self.rows.append(len(feeds["x"]))
         self.began.set()
         assert self.open.wait(PATIENCE_S)
@@ -46,18 +46,18 @@ class Doubling:
             raise RunError("a bad row")
         return [2 * feeds["x"], feeds["x"]]
 
-    def timed(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[Any]]:
+    def timed(self, feeds: Mapping[str, Array], threads: int | None = None) -> tuple[list[Array], list[Any]]:
         return self.run(feeds), []
 
 
 class Serving:
     """A model of `Doubling`."""
 
-    def __init__(self, beside: Serving | None = None, part: float = 1.0, **settings: Any) -> None:
-        """beside: whose processors it shares; part: of them, for a run."""
+    def __init__(self, beside: Serving | None = None, processors: int = 1, **settings: Any) -> None:
+        """beside: whose processors it shares, else it has so many."""
         self.tensors = Doubling()
-        self.dispatcher = Dispatcher(Workers(2)) if beside is None else beside.dispatcher
-        found = Examined(Rows(8), "", part, {})
+        self.dispatcher = Dispatcher(Workers(processors)) if beside is None else beside.dispatcher
+        found = Examined(Rows(8), "", (1,), {})
         tensors: Any = self.tensors
         self.model = LoadedModel("d", "1", tensors, Settings(**settings), found, self.dispatcher)
 
@@ -115,7 +115,7 @@ def test_calls_whose_rows_are_not_those_of_the_outputs_run_alone() -> None:
     async def scenario() -> None:
         serving = Serving()
         run = serving.tensors.run
-        serving.tensors.run = lambda feeds: [array[array[:, 0] != 4] for array in run(feeds)]
+        serving.tensors.run = lambda feeds, threads=None: [array[array[:, 0] != 4] for array in run(feeds)]
         calls = [serving.ask(number) for number in (1, 2, 3)]
         await serving.begun(*calls[1:])
         serving.tensors.open.set()
@@ -203,28 +203,11 @@ def test_who_drains_waits_for_all_answers() -> None:
     asyncio.run(scenario())
 
 
-def test_who_waits_behind_a_call_that_is_given_up_begins() -> None:
-    async def scenario() -> None:
-        half = Serving(part=0.5)
-        whole, other = Serving(half), Serving(half, part=0.5)
-        running, given_up, behind = half.ask(1), whole.ask(2), other.ask(3)
-        while not len(other.model.batcher):
-            await asyncio.sleep(0)
-        given_up.cancel()
-        await asyncio.gather(given_up, return_exceptions=True)
-        assert (half.model.statistics.running, other.model.statistics.running) == (1, 1)
-        half.tensors.open.set()
-        other.tensors.open.set()
-        assert answers(await asyncio.gather(running, behind)) == [[2], [6]]
-
-    asyncio.run(scenario())
-
-
 def test_who_drains_is_told_of_the_last_call_that_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         serving = Serving()
         held = Waiting("kind", 1, 1, 0.0, 1.0)
-        monkeypatch.setattr(serving.model.batcher, "next", lambda now: math.inf)  # it waits, though nothing runs
+        monkeypatch.setattr(serving.model.batcher, "next", lambda now, free: math.inf)  # it waits, though nothing runs
         serving.dispatcher.submit(serving.model, held)
         draining = asyncio.create_task(serving.dispatcher.drain())
         await asyncio.sleep(0)
@@ -245,7 +228,7 @@ def test_the_clock_rings_after_whole_milliseconds(monkeypatch: pytest.MonkeyPatc
 
         serving = Serving()
         waits = [0.0002, 0.0031]
-        monkeypatch.setattr(serving.model.batcher, "next", lambda now: now + waits[len(delays)])
+        monkeypatch.setattr(serving.model.batcher, "next", lambda now, free: now + waits[len(delays)])
         monkeypatch.setattr(asyncio.get_running_loop(), "call_later", later)
         for now in (0.0, 1.0):
             serving.dispatcher.submit(serving.model, Waiting("kind", 1, 1, now, now + 1))
@@ -289,7 +272,7 @@ def test_a_fault_that_is_no_error_of_ours_ends_the_call() -> None:
     async def scenario() -> None:
         serving = Serving()
 
-        def run(feeds: Mapping[str, Array]) -> list[Array]:
+        def run(feeds: Mapping[str, Array], threads: int | None = None) -> list[Array]:
             raise MemoryError("no room")
 
         serving.tensors.run = run
