@@ -147,6 +147,11 @@ class Batcher:
         """Of runs of a kind; with all threads where it is not said how many."""
         return self._of(kind).costs[threads or self.threads[-1]]
 
+    def expected(self, batch: Batch) -> float:
+        """Seconds that a run takes, by what is known; 0 where nothing is: calls of no kind may do anything."""
+        kind = batch.calls[0].kind
+        return 0.0 if kind is None else self._of(kind).costs[batch.threads].seconds(batch.size)
+
     def observe(self, batch: Batch, seconds: float) -> None:
         """A run took so long."""
         self._of(batch.calls[0].kind).costs[batch.threads].observe(batch.size, seconds)

@@ -6,11 +6,14 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from opweld.serve.inference.batcher import Batch, Batcher, Waiting
 from opweld.serve.inference.cores import Cores, Going
 from opweld.serve.inference.workers import Workers
+
+_IN_PLACE: Final = 50e-6
+"""Seconds of a run that takes no longer than to hand it to a thread and back: it is done on the event loop."""
 
 
 class Runner(Protocol):
@@ -22,7 +25,7 @@ class Runner(Protocol):
         ...
 
     def run(self, batch: Batch) -> Any:
-        """Runs a batch, in a thread; raises nothing."""
+        """Runs a batch, in a thread or on the event loop; raises nothing."""
         ...
 
     def begun(self, batch: Batch) -> None:
@@ -103,7 +106,10 @@ class Dispatcher:
     def _start(self, going: Going) -> None:
         runner = self._runners[going.batcher]
         runner.begun(going.batch)
-        self._workers.start(_job(runner, going.batch), lambda outcome: self._ended(runner, going, outcome))
+        if 0 < runner.batcher.expected(going.batch) <= _IN_PLACE:
+            asyncio.get_running_loop().call_soon(self._ended, runner, going, runner.run(going.batch))
+        else:
+            self._workers.start(_job(runner, going.batch), lambda outcome: self._ended(runner, going, outcome))
 
     def _ended(self, runner: Runner, going: Going, outcome: Any) -> None:
         self._cores.end(going)

@@ -217,6 +217,28 @@ def test_who_drains_is_told_of_the_last_call_that_is_given_up(monkeypatch: pytes
     asyncio.run(scenario())
 
 
+def test_a_run_that_takes_no_longer_than_to_hand_it_over_is_done_in_place() -> None:
+    async def scenario() -> None:
+        serving = Serving()
+        serving.tensors.open.set()
+        where: list[str] = []
+        run = serving.tensors.run
+
+        def noted(feeds: Mapping[str, Array], threads: int | None = None) -> list[Array]:
+            where.append(threading.current_thread().name)
+            return run(feeds, threads)
+
+        serving.tensors.run = noted
+        kind = ("x", (2,))
+        for seconds in (20e-6, 200e-6):
+            for _ in range(32):
+                serving.model.batcher.cost(kind).observe(1, seconds)
+            assert answers(await asyncio.gather(serving.ask(1), serving.ask(2))) == [[2], [4]]
+        assert where[0] == threading.current_thread().name and where[-1].startswith("opweld-run")
+
+    asyncio.run(scenario())
+
+
 def test_the_clock_rings_after_whole_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """As uvloop has no others, it would ring at once where less than half of one is to be waited for."""
     delays: list[float] = []
