@@ -44,7 +44,9 @@ _UNLOADED = "unloaded"
 
 
 class ModelRepository:
-    """See `Repository`. Its methods are called on one event loop, except for those that say otherwise."""
+    """See `Repository`. Its methods are called on one event loop, except for those that say otherwise.
+
+    Clients of Triton know what fails by its words: what there is not is told as Triton's server does."""
 
     def __init__(
         self, paths: Iterable[tuple[str | None, Path]], usual: Settings | None = None, tell: Tell | None = None
@@ -80,7 +82,8 @@ class ModelRepository:
         if not version:
             return versions[next(reversed(versions))]
         if version not in versions:
-            raise Refusal(404, f"{name!r} has no version {version!r} that is loaded; there are {', '.join(versions)}")
+            failed = f"failed to get model version from specified version string {version!r}"
+            raise Refusal(404, f"{failed}: of {name!r} these are loaded: {', '.join(versions)}")
         return versions[version]
 
     def versions(self, name: str) -> Sequence[str]:
@@ -113,7 +116,7 @@ class ModelRepository:
         if name in self._places():
             raise Refusal(400, f"the model {name!r} is not loaded")
         known = ", ".join(map(repr, sorted(self._loaded))) or "none"
-        raise Refusal(404, f"there is no model {name!r}; there are {known}")
+        raise Refusal(404, f"Request for unknown model: there is no model {name!r}; there are {known}")
 
     def _places(self) -> Mapping[str, Place]:
         """What files and folders held within the last second."""
@@ -147,7 +150,7 @@ class ModelRepository:
         """What is to be loaded as a model. Raises Refusal of status 404 where there is nothing."""
         self._known, self._walked = await apart(self._walk, "opweld-walk"), time.monotonic()
         if (place := self._known.get(name)) is None:
-            raise Refusal(404, f"there is no model {name!r} to load")
+            raise Refusal(404, f"failed to load {name!r}: there is no such model")
         return place
 
     # ---- loading ----

@@ -63,9 +63,12 @@ def feeds_of(model: TensorModel, request: Any, regions: Regions, most: int) -> M
         name = given.name
         declared = feeds.declare(name, given.datatype, given.shape)
         place = place_of(f"input {name}", parameters(given.parameters)) if given.parameters else None
-        if given.HasField("contents") and (raw or place is not None):
-            raise InputError(f"{name} has its values in one of contents, raw_input_contents and shared_memory_region")
+        if given.HasField("contents") and raw:  # in the words that clients of Triton know
+            only = "contents field must not be specified when using raw_input_contents"
+            raise InputError(f"{only} for {name!r} for model {model.name!r}")
         if place is not None:
+            if given.HasField("contents"):
+                raise InputError(f"{name} has its values in one of contents and shared_memory_region")
             feeds.add_shared(declared, place)
         elif raw:
             if used == len(raw):
