@@ -24,9 +24,9 @@ from opweld.serve.inference.model import TensorSpec
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
-from opweld.serve.models import Models, Served
 from opweld.serve.open_inference.interface import OpenInference
 from opweld.serve.openai.interface import openai_interface
+from opweld.serve.openai.models import Models, Served
 from opweld.serve.page.interface import page_interface
 from opweld.serve.server import Server
 from tests.unit.serve.fakes import (

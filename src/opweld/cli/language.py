@@ -19,7 +19,7 @@ from opweld.options import byte_count
 if TYPE_CHECKING:
     from opweld.llm.encoder import Encoder
     from opweld.llm.requests import Sampling
-    from opweld.serve.protocols import Engine, Tokenizer
+    from opweld.serve.openai.protocols import Engine, Tokenizer
 
 ModelArgument = Annotated[
     Path,

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from opweld.serve.inference.model import Repository
     from opweld.serve.inference.repository import ModelRepository
     from opweld.serve.interface import Backend
-    from opweld.serve.models import Models, Served
     from opweld.serve.open_inference.interface import OpenInference
+    from opweld.serve.openai.models import Models, Served
     from opweld.serve.server import Around, MakeInterface
     from opweld.serve.tls import Tls
     from opweld.serve.tracing.request import Tracing
@@ -278,8 +278,8 @@ def _language(
     """Language models, and the protocol that they are behind."""
     check_installed("tokenizers", "jinja2", extra="llm,serve")
     from opweld.llm.files import is_encoder
-    from opweld.serve.models import Models
     from opweld.serve.openai.interface import openai_interface
+    from opweld.serve.openai.models import Models
 
     models = Models(
         _encoder(load_encoder(path, memory=memory, threads=threads, context=context), name)
@@ -323,7 +323,7 @@ def _around_calls(tracing: Tracing | None) -> Sequence[ServerInterceptor]:
 
 
 def _decoder(model: LanguageModel, name: str | None) -> Served:
-    from opweld.serve.models import Served
+    from opweld.serve.openai.models import Served
 
     cache = int(model.token_bytes * model.cache_tokens)
     name = name or model.name
@@ -332,7 +332,7 @@ def _decoder(model: LanguageModel, name: str | None) -> Served:
 
 
 def _encoder(model: Encoder, name: str | None) -> Served:
-    from opweld.serve.models import Served
+    from opweld.serve.openai.models import Served
 
     name = name or model.name
     makes = "scores pairs of texts" if model.scores else f"vectors of {model.dimensions} numbers"

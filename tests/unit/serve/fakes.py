@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from opweld.errors import InputError, QueueFull, RunError
 from opweld.llm.requests import Chosen, Delta, Request
 from opweld.serve.limits import Keys, Limits
-from opweld.serve.models import Models, Served
 from opweld.serve.openai.interface import openai_interface
+from opweld.serve.openai.models import Models, Served
 from opweld.serve.server import Around, MakeInterface, Server, reserve
 from tests.patience import PATIENCE_S
 

@@ -16,7 +16,7 @@ from opweld.llm.engine import Engine
 from opweld.llm.requests import Request, Sampling
 from opweld.llm.settings import Settings
 from opweld.serve.limits import Limits
-from opweld.serve.models import Served
+from opweld.serve.openai.models import Served
 from tests.unit.llm.fake import FakeRunner, Words, alone
 from tests.unit.serve.fakes import eventually, listening, server_of
 from tests.unit.serve.raw import Address, ask, connect, post

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from opweld.errors import OptionError
 from opweld.serve.limits import Limits
-from opweld.serve.models import Models, Served
+from opweld.serve.openai.models import Models, Served
 from opweld.serve.server import reserve
 from tests.patience import PATIENCE_S
 from tests.unit.serve.fakes import STALL, FakeEngine, FakeTokenizer, Running, eventually, server_of, serving
@@ -112,7 +112,7 @@ _PROGRAM = """
 import sys
 from tests.unit.serve.fakes import CONTEXT, FakeEngine, FakeTokenizer, server_of
 from opweld.serve.limits import Limits
-from opweld.serve.models import Served
+from opweld.serve.openai.models import Served
 from opweld.serve.server import reserve
 socket = reserve("127.0.0.1", 0)
 print(socket.getsockname()[1], flush=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opweld.llm.requests import Chosen, Delta, Finish, Request, Sampling
-from opweld.serve.models import Served
 from opweld.serve.openai.asked import engine_of
 from opweld.serve.openai.metrics import TokenMetrics
+from opweld.serve.openai.models import Served
 from opweld.serve.refusal import stopping
 from opweld.serve.visits import Visit
 

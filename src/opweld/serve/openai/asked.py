@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import opweld
-from opweld.serve.models import Models, Served
-from opweld.serve.protocols import Embedder, Engine
+from opweld.serve.openai.models import Models, Served
+from opweld.serve.openai.protocols import Embedder, Engine
 from opweld.serve.refusal import Refusal
 from opweld.serve.visits import Visit
 

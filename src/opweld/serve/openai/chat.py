@@ -14,7 +14,6 @@ from starlette.responses import JSONResponse, Response
 from opweld.llm.requests import Grammar
 from opweld.serve.interface import EventStream
 from opweld.serve.limits import Limits
-from opweld.serve.models import Models, Served
 from opweld.serve.openai.answers import Answers
 from opweld.serve.openai.asked import FINGERPRINT, check_answers, engine_of, model_of
 from opweld.serve.openai.choice import Choice
@@ -23,6 +22,7 @@ from opweld.serve.openai.events import DONE, event, usage_so_far
 from opweld.serve.openai.fields import ChatBody, StreamOptions, Tool
 from opweld.serve.openai.messages import for_template, tools_for_template
 from opweld.serve.openai.metrics import TokenMetrics
+from opweld.serve.openai.models import Models, Served
 from opweld.serve.openai.prompts import tokenized
 from opweld.serve.openai.sampling import check_room, sampling_of
 from opweld.serve.openai.tools import forced, offered

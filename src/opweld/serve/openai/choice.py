@@ -9,8 +9,8 @@ from opweld.llm.requests import Chosen, Delta
 from opweld.serve.openai.answers import Answer
 from opweld.serve.openai.fields import Tool, ToolChoice
 from opweld.serve.openai.logprobs import of_chat
+from opweld.serve.openai.protocols import Tokenizer
 from opweld.serve.openai.tools import ToolCall, ToolReader
-from opweld.serve.protocols import Tokenizer
 
 
 class Choice:

@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 from opweld.llm.requests import Chosen, Finish
 from opweld.serve.interface import EventStream
 from opweld.serve.limits import Limits
-from opweld.serve.models import Models, Served
 from opweld.serve.openai.answers import Answers
 from opweld.serve.openai.asked import FINGERPRINT, check_answers, engine_of, model_of
 from opweld.serve.openai.errors import broken
@@ -21,6 +20,7 @@ from opweld.serve.openai.events import DONE, event, usage_so_far
 from opweld.serve.openai.fields import CompletionBody, StreamOptions
 from opweld.serve.openai.logprobs import of_completion
 from opweld.serve.openai.metrics import TokenMetrics
+from opweld.serve.openai.models import Models, Served
 from opweld.serve.openai.prompts import tokens_of
 from opweld.serve.openai.sampling import check_room, sampling_of
 from opweld.serve.refusal import Refusal

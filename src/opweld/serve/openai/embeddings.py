@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from opweld.serve.limits import Limits
-from opweld.serve.models import Models, Served
 from opweld.serve.openai.asked import embedder_of, model_of
 from opweld.serve.openai.fields import EmbeddingBody, RerankBody
 from opweld.serve.openai.metrics import TokenMetrics
+from opweld.serve.openai.models import Models, Served
 from opweld.serve.openai.prompts import tokenized, tokens_of
+from opweld.serve.openai.protocols import Embedder, Reranker
 from opweld.serve.openai.sampling import check_room
-from opweld.serve.protocols import Embedder, Reranker
 from opweld.serve.refusal import Refusal
 from opweld.serve.visits import Visit
 

@@ -11,13 +11,13 @@ from starlette.responses import JSONResponse, Response
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Limits
 from opweld.serve.metrics import Metrics
-from opweld.serve.models import Models, Served
 from opweld.serve.openai.asked import model_of
 from opweld.serve.openai.chat import Chat
 from opweld.serve.openai.completions import Completions
 from opweld.serve.openai.embeddings import Embeddings
 from opweld.serve.openai.errors import broken, faults, refuse
 from opweld.serve.openai.metrics import TokenMetrics
+from opweld.serve.openai.models import Models, Served
 
 
 def openai_interface(models: Models, limits: Limits, metrics: Metrics) -> Interface:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opweld.llm.requests import Chosen
-from opweld.serve.protocols import Tokenizer
+from opweld.serve.openai.protocols import Tokenizer
 
 _LEAST = -9999.0
 """OpenAI's number for a probability of 0, which JSON cannot say otherwise."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from opweld.serve.protocols import Tokenizer
+from opweld.serve.openai.protocols import Tokenizer
 from opweld.serve.refusal import Refusal
 
 _T = TypeVar("_T")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from opweld.llm.requests import Grammar, Sampling
-from opweld.serve.models import Served
 from opweld.serve.openai.fields import Generation
+from opweld.serve.openai.models import Served
 from opweld.serve.refusal import Refusal
 
 _T = TypeVar("_T")

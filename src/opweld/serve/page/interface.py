@@ -11,7 +11,7 @@ from opweld.serve.inference.model import Repository
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Limits
 from opweld.serve.metrics import Metrics
-from opweld.serve.models import Models
+from opweld.serve.openai.models import Models
 from opweld.serve.page.files import add_files
 from opweld.serve.page.listing import listing
 from opweld.serve.page.reports import Reports

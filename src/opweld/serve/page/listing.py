@@ -8,7 +8,7 @@ from typing import Any
 from opweld.errors import OpweldError
 from opweld.interface import symbol_name
 from opweld.serve.inference.model import Entry, Repository, TensorModel, TensorSpec
-from opweld.serve.models import Models, Served
+from opweld.serve.openai.models import Models, Served
 
 
 def listing(repository: Repository | None, language: Models | None) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the server asks of models."""
+"""What the API asks of language models, encoders and rerankers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that a server has, by name."""
+"""The models that the API has, by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from opweld.errors import OptionError
 from opweld.llm.requests import Sampling
-from opweld.serve.protocols import Embedder, Engine, Reranker, Tokenizer
+from opweld.serve.openai.protocols import Embedder, Engine, Reranker, Tokenizer
 
 _PLAIN = Sampling()
 
