@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opweld.errors import InputError, OptionError, UnsupportedError
-from opweld.interface import Argument, Tensor, Text, shape_text
-from opweld.runtime.dtypes import numpy_dtype
-from opweld.runtime.session import Session
+from opweld.interface import shape_text
 from opweld.serve.inference.model import TensorSpec
+from opweld.serve.inference.tensors import Tensors
 
 Array: TypeAlias = NDArray[Any]
 Batch: TypeAlias = dict[str, Array]
@@ -39,7 +38,7 @@ class Columns:
     @classmethod
     def of(
         cls,
-        session: Session,
+        model: Tensors,
         inputs: Mapping[str, str] | None = None,
         outputs: Mapping[str, str] | None = None,
         keep: Sequence[str] | None = None,
@@ -47,9 +46,8 @@ class Columns:
     ) -> Columns:
         """What is asked for of a model; by their own names what is not.
 
-        Raises OptionError for names that the model does not have, and for a column that is written twice,
-        UnsupportedError for inputs and outputs that are no tensors."""
-        given, taken, fed = specs_of(session)
+        Raises OptionError for names that the model does not have, and for a column that is written twice."""
+        given, taken, fed = model.inputs, model.outputs, {spec.name: spec for spec in model.inputs}
         constants = {name: np.asarray(value) for name, value in (feeds or {}).items()}
         columns = dict(inputs or {})
         _check_names("inputs", columns, given)
@@ -118,32 +116,6 @@ class Columns:
             array = made[spec.name]
             columns[column] = array.astype(stored_as(array.dtype), copy=False)
         return columns
-
-
-def specs_of(session: Session) -> tuple[list[TensorSpec], list[TensorSpec], dict[str, TensorSpec]]:
-    """Inputs and outputs of a model, and inputs by name. Raises UnsupportedError where some are no tensors."""
-    manifest = session.manifest
-    if manifest.states:
-        names = _listed([info.name for info in manifest.states])
-        raise UnsupportedError(f"the model keeps {names} between runs, and rows are independent; compile it without")
-    tensors = {info.name: info for info in (*manifest.inputs, *manifest.outputs)}
-
-    def spec(argument: Argument, kind: str) -> TensorSpec:
-        match argument.form:
-            case Tensor(name):
-                return TensorSpec(argument.name, numpy_dtype(tensors[name].dtype), tensors[name].shape)
-            case Text():
-                return TensorSpec(argument.name, np.dtype(object), argument.shape)
-            case _:
-                raise UnsupportedError(f"{kind} {argument.name!r} is {argument.type}, and columns hold tensors")
-
-    if manifest.structure is None:
-        inputs = [TensorSpec(info.name, numpy_dtype(info.dtype), info.shape) for info in manifest.inputs]
-        outputs = [TensorSpec(info.name, numpy_dtype(info.dtype), info.shape) for info in manifest.outputs]
-    else:
-        inputs = [spec(argument, "input") for argument in manifest.structure.inputs]
-        outputs = [spec(argument, "output") for argument in manifest.structure.outputs]
-    return inputs, outputs, {one.name: one for one in inputs}
 
 
 def stored_as(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -10,6 +10,7 @@ from opweld.ray.columns import Columns
 from opweld.ray.packages import data, ray
 from opweld.ray.predictor import Predictor
 from opweld.ray.shipment import Shipment, ship
+from opweld.serve.inference.tensors import Tensors
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -81,7 +82,7 @@ def shipped(
     check_positive("batch_size", batch_size)
     check_positive("threads", threads)
     shipment = ship(model, threads, **options)
-    columns = Columns.of(shipment.open(threads), inputs, outputs, keep, feeds)
+    columns = Columns.of(Tensors(shipment.open(threads)), inputs, outputs, keep, feeds)
     _ = columns.rows  # raises where inputs disagree
     return shipment, columns
 

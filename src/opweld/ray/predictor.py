@@ -7,6 +7,7 @@ import numpy as np
 from opweld.errors import InputError, UnsupportedError
 from opweld.ray.columns import Array, Batch, Columns
 from opweld.ray.shipment import Shipment
+from opweld.serve.inference.tensors import Tensors
 
 
 class Predictor:
@@ -14,7 +15,7 @@ class Predictor:
 
     def __init__(self, shipment: Shipment, columns: Columns, threads: int) -> None:
         """`threads`: as many as Ray has reserved processors for the actor."""
-        self._session = shipment.open(threads)
+        self._model = Tensors(shipment.open(threads))
         self._columns = columns
 
     def __call__(self, batch: Batch) -> Batch:
@@ -30,13 +31,13 @@ class Predictor:
 
     def _run(self, feeds: dict[str, Array], rows: int) -> dict[str, Array]:
         """The outputs that are written. Raises UnsupportedError for one that has no row for each row."""
-        session, columns = self._session, self._columns
+        columns = self._columns
         try:
-            made = session.run({**feeds, **columns.feeds})
+            made = self._model.run({**feeds, **columns.feeds})
         except InputError as error:
             read = ", ".join(f"{spec.name!r} from {column!r}" for spec, column in columns.inputs)
             raise InputError(f"{error}; inputs are read from columns: {read}") from error
-        named = dict(zip(session.output_names, made, strict=True))
+        named = {spec.name: array for spec, array in zip(self._model.outputs, made, strict=True)}
         for spec, _ in columns.outputs:
             shape = named[spec.name].shape
             if not shape or shape[0] != rows:

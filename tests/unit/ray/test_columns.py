@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow")
 
 from opweld.ray.columns import Columns
 from opweld.ray.predictor import Predictor
+from opweld.serve.inference.tensors import Tensors
 
 
 class Here:
@@ -41,7 +42,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 def predictor(session: Session, **asked: Any) -> Predictor:
-    return Predictor(Here(session), Columns.of(session, **asked), 1)  # pyright: ignore[reportArgumentType]
+    return Predictor(Here(session), Columns.of(Tensors(session), **asked), 1)  # pyright: ignore[reportArgumentType]
 
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -113,7 +114,7 @@ ASKED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_a_model_does_not_have_is_refused(rows: Session, case: str) -> None:
     asked, message = ASKED[case]
     with pytest.raises(OptionError, match=message):
-        Columns.of(rows, **asked)
+        Columns.of(Tensors(rows), **asked)
 
 
 def test_strings(tmp_path: Path) -> None:
@@ -123,3 +124,11 @@ def test_strings(tmp_path: Path) -> None:
     assert made["y"].tolist() == [True, False]
     with pytest.raises(InputError, match="column 't' holds NoneType, and input 't' takes strings"):
         predictor(session)({"t": np.array(["yes", None], object)})
+
+
+def test_each_tensor_of_a_sequence_is_a_column(tmp_path: Path) -> None:
+    text = "m (float[batch] x) => (seq(float[batch]) y) { z = Neg(x) y = SequenceConstruct(x, z) }"
+    session = opweld.compile(write_model(text, tmp_path)).session
+    x = np.arange(3, dtype=np.float32)
+    made = predictor(session, outputs={"y[1]": "negative"})({"x": x})
+    assert list(made) == ["x", "negative"] and np.array_equal(made["negative"], -x)

@@ -34,7 +34,7 @@ class Tensors:
         if manifest.states:
             names = ", ".join(repr(state.name) for state in manifest.states)
             raise UnsupportedError(
-                f"the model keeps {names} from one call to the next, and calls of a server know nothing of each other; "
+                f"the model keeps {names} from one call to the next, and these calls know nothing of each other; "
                 "compile it without states, so that they are inputs and outputs"
             )
         self.artifact = session.folder
