@@ -41,10 +41,11 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """It has sent something."""
-        if self._head_timer is None and not self._answering:
-            self._expect_head()
         in_head = self._in_head
         super().data_received(data)
+        # Most requests come with their headers at once, and are waited for no more.
+        if self._head_timer is None and not self._answering and not self.transport.is_closing():
+            self._expect_head()
         # The parser says nothing of a header before it is complete.
         if in_head and self._in_head and not self.transport.is_closing():
             self._size += len(data)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from opweld.errors import InputError
 from opweld.serve.inference.model import Array, TensorModel
-from opweld.serve.open_inference import json_fields as fields
 from opweld.serve.open_inference.datatypes import BYTES, datatype_of
-from opweld.serve.open_inference.infer import Feeds, Output, raw_of
-from opweld.serve.open_inference.parameters import Parameter, Wanted, check, flag, place_of, wanted, whole
+from opweld.serve.open_inference.forms import Forms, form_of
+from opweld.serve.open_inference.infer import Output, raw_of
+from opweld.serve.open_inference.parameters import Parameter, Wanted
 from opweld.serve.open_inference.regions import Regions
+from opweld.serve.open_inference.tensors import Declared
 from opweld.serve.refusal import Refusal
 
 _ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_NOTHING: Final = memoryview(b"")
 _ALL_BINARY: Final[Mapping[str, Parameter]] = {"binary_data_output": True}
 
 
-class InferRequest:
+@dataclass(frozen=True, slots=True)
+class Asked:
     """A request, decoded and checked.
 
     Attributes:
@@ -29,63 +32,30 @@ class InferRequest:
         binary: whether outputs that do not say it are sent as bytes.
     """
 
-    def __init__(self, model: TensorModel, body: bytes, header: int | None, regions: Regions, most: int) -> None:
-        """
-        Args:
-            header: bytes of the body that are JSON; None: all; 0: all of it is the model's only input.
-            most: bytes of strings in shared memory.
-        """
-        if header == 0:
-            self.id, self.parameters, self.wanted, self.binary = "", _ALL_BINARY, None, True
-            self.feeds: Mapping[str, Array] = _bare(model, body)
-            return
-        if header is not None and header > len(body):
-            raise Refusal(400, f"Inference-Header-Content-Length is {header}, but the body has {len(body)} bytes")
-        all_of_it = memoryview(body)
-        request = fields.parsed(body if header is None else all_of_it[:header])
-        self.id = fields.optional("the request", request, "id", str) or ""
-        self.parameters = fields.parameters("the request", request)
-        check(self.parameters)
-        self.binary = bool(flag("the request", self.parameters, "binary_data_output"))
-        asked = fields.objects("the request", request, "outputs")
-        self.wanted = [_wanted(one) for one in asked] if asked else None
-        rest = all_of_it[len(body) if header is None else header :]
-        self.feeds = _feeds(request, rest, Feeds(model, regions, most))
+    id: str
+    parameters: Mapping[str, Parameter]
+    feeds: Mapping[str, Array]
+    wanted: Sequence[Wanted] | None
+    binary: bool
 
 
-def _wanted(asked: Mapping[str, Any]) -> Wanted:
-    name = fields.field("an output", asked, "name", str)
-    return wanted(name, fields.parameters(f"output {name}", asked))
+def asked(model: TensorModel, body: bytes, header: int | None, forms: Forms, regions: Regions, most: int) -> Asked:
+    """What a body asks of a model. Raises Refusal, or InputError where its tensors do not fit.
 
-
-def _feeds(request: Mapping[str, Any], rest: memoryview, feeds: Feeds) -> Mapping[str, Array]:
-    inputs = fields.objects("the request", request, "inputs")
-    if inputs is None:
-        raise Refusal(400, "the request has no inputs, expected an array of tensors", param="inputs")
-    for given in inputs:
-        name = fields.field("an input", given, "name", str)
-        where = f"input {name}"
-        declared = feeds.declare(name, fields.field(where, given, "datatype", str), fields.shape(where, given))
-        parameters = fields.parameters(where, given)
-        size = whole(where, parameters, "binary_data_size")
-        place = place_of(where, parameters) if parameters else None
-        data = given.get("data")
-        if (size is not None) + (place is not None) + (data is not None) != 1:
-            raise Refusal(
-                400, f"{where} has its values in one of data, binary_data_size and shared_memory_region", param=name
-            )
-        if place is not None:
-            feeds.add_shared(declared, place)
-        elif size is None:
-            feeds.add(declared, declared.of_values(data, finite=True))
-        else:
-            if size > len(rest):
-                raise InputError(f"{name}: binary_data_size is {size}, but {len(rest)} bytes of the body are left")
-            feeds.add(declared, declared.of_bytes(rest[:size]))
-            rest = rest[size:]
-    if len(rest):
-        raise InputError(f"{len(rest)} bytes at the end of the body belong to no input; each says its binary_data_size")
-    return feeds.complete()
+    Args:
+        header: bytes of the body that are JSON; None: all; 0: all of it is the model's only input.
+        most: bytes of strings in shared memory.
+    """
+    if header == 0:
+        return Asked("", _ALL_BINARY, _bare(model, body), None, binary=True)
+    if header is None:
+        form, rest = form_of(model, body), _NOTHING
+    elif header > len(body):
+        raise Refusal(400, f"Inference-Header-Content-Length is {header}, but the body has {len(body)} bytes")
+    else:
+        whole = memoryview(body)
+        form, rest = forms.get(model, whole[:header]), whole[header:]
+    return Asked(form.id, form.parameters, form.feeds(rest, regions, most), form.wanted, form.binary)
 
 
 def _bare(model: TensorModel, body: bytes) -> Mapping[str, Array]:
@@ -103,10 +73,8 @@ def _bare(model: TensorModel, body: bytes) -> Mapping[str, Array]:
     for size in dims:
         known *= 1 if isinstance(size, str) else size
     sizes = [len(body) // max(1, known * spec.dtype.itemsize) if isinstance(size, str) else size for size in dims]
-    feeds = Feeds(model, Regions(allowed=False), 0)
-    declared = feeds.declare(spec.name, datatype_of(spec.name, spec.dtype), sizes)
-    feeds.add(declared, declared.of_bytes(memoryview(body)))
-    return feeds.complete()
+    declared = Declared(spec, datatype_of(spec.name, spec.dtype), sizes)
+    return {spec.name: declared.of_bytes(memoryview(body))}
 
 
 def answer(model: TensorModel, id: str, outputs: Sequence[Output], binary: bool) -> tuple[bytes, int | None]:

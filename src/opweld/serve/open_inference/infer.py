@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opweld.errors import InputError
-from opweld.serve.inference.model import Array, Call, TensorModel
+from opweld.serve.inference.model import Array, Call, TensorModel, TensorSpec
 from opweld.serve.open_inference.classification import largest
 from opweld.serve.open_inference.datatypes import bytes_of, datatype_of
 from opweld.serve.open_inference.parameters import Place, Wanted
@@ -16,8 +16,7 @@ from opweld.serve.open_inference.tensors import Declared
 from opweld.serve.refusal import Refusal
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """An output to send.
 
     Attributes:
@@ -32,42 +31,39 @@ class Output:
     binary: bool | None = None
 
 
-class Feeds:
-    """The inputs of a request, one after the other."""
+class Declarations:
+    """The inputs that a request declares, one after the other."""
 
-    def __init__(self, model: TensorModel, regions: Regions, most: int) -> None:
-        """
-        Args:
-            most: bytes of strings that are read from shared memory.
-        """
-        self._most = most
-        self._specs = {spec.name: spec for spec in model.inputs}
-        self._regions = regions
-        self.arrays: dict[str, Array] = {}
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        """specs: the inputs of the model."""
+        self._specs = {spec.name: spec for spec in specs}
+        self._given: set[str] = set()
 
     def declare(self, name: str, datatype: str, shape: Sequence[int]) -> Declared:
         """The next input. Raises InputError where the model takes no such tensor."""
         spec = self._specs.get(name)
         if spec is None:
             raise InputError(f"{name} is no input of the model; it takes {', '.join(self._specs)}")
-        if name in self.arrays:
+        if name in self._given:
             raise InputError(f"{name} is given twice")
+        self._given.add(name)
         return Declared(spec, datatype, shape)
 
-    def add(self, declared: Declared, values: Array) -> None:
-        """Its values."""
-        self.arrays[declared.name] = values
-
-    def add_shared(self, declared: Declared, place: Place) -> None:
-        """Its values are in shared memory."""
-        declared.check_bytes(place.size, self._most)
-        self.arrays[declared.name] = declared.of_bytes(self._regions.read(f"input {declared.name}", place))
-
-    def complete(self) -> Mapping[str, Array]:
-        """All of them. Raises InputError where one is missing."""
-        if missing := [name for name in self._specs if name not in self.arrays]:
+    def check_complete(self) -> None:
+        """Raises InputError where one is missing."""
+        if missing := [name for name in self._specs if name not in self._given]:
             raise InputError(f"{missing[0]} is not given; the model takes {', '.join(self._specs)}")
-        return self.arrays
+
+
+def shared(declared: Declared, place: Place, regions: Regions, most: int) -> Array:
+    """An input whose values are in shared memory. Raises InputError where they are not this tensor, Refusal where they
+    are not there.
+
+    Args:
+        most: bytes of strings that are read.
+    """
+    declared.check_bytes(place.size, most)
+    return declared.of_bytes(regions.read(f"input {declared.name}", place))
 
 
 async def infer(

@@ -13,7 +13,8 @@ from opweld.serve.interface import Answer, Request
 from opweld.serve.open_inference import json_fields as fields
 from opweld.serve.open_inference import told
 from opweld.serve.open_inference.bodies import header_length, plain
-from opweld.serve.open_inference.http_infer import InferRequest, answer
+from opweld.serve.open_inference.forms import Forms
+from opweld.serve.open_inference.http_infer import answer, asked
 from opweld.serve.open_inference.infer import infer
 from opweld.serve.open_inference.parameters import deadline_of
 from opweld.serve.open_inference.paths import Paths
@@ -90,6 +91,7 @@ def _json(value: Any) -> Answer:
 class _Inference:
     def __init__(self, repository: Repository, regions: Regions, body: int) -> None:
         self._repository, self._regions, self._body = repository, regions, body
+        self._forms = Forms()
 
     async def infer(self, request: Request, names: Names) -> Answer:
         """Runs a model."""
@@ -98,13 +100,13 @@ class _Inference:
         body = plain(request.body, request.headers, self._body)
         if body is not request.body:
             visit.hold(len(body))
-        asked = InferRequest(model, body, header_length(request.headers), self._regions, self._body)
-        deadline = deadline_of(asked.parameters, visit.begun)
+        found = asked(model, body, header_length(request.headers), self._forms, self._regions, self._body)
+        deadline = deadline_of(found.parameters, visit.begun)
         outputs = await infer(
-            model, asked.feeds, asked.wanted, self._regions,
-            id=asked.id or visit.id, deadline=deadline, begun=visit.begun,
+            model, found.feeds, found.wanted, self._regions,
+            id=found.id or visit.id, deadline=deadline, begun=visit.begun,
         )  # fmt: skip
-        content, header = answer(model, asked.id, outputs, asked.binary)
+        content, header = answer(model, found.id, outputs, found.binary)
         if header is None:
             return Answer(content)
         told_header = (b"inference-header-content-length", b"%d" % header)

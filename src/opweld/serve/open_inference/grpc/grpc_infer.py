@@ -8,7 +8,7 @@ from typing import Any, Final
 from opweld.errors import InputError
 from opweld.serve.inference.model import Array, TensorModel
 from opweld.serve.open_inference.grpc.descriptors import CLASSES
-from opweld.serve.open_inference.infer import Feeds, Output, raw_of
+from opweld.serve.open_inference.infer import Declarations, Output, raw_of, shared
 from opweld.serve.open_inference.parameters import Parameter, Wanted, place_of, wanted
 from opweld.serve.open_inference.regions import Regions
 from opweld.serve.refusal import Refusal
@@ -57,11 +57,12 @@ def feeds_of(model: TensorModel, request: Any, regions: Regions, most: int) -> M
     Args:
         most: bytes of strings in shared memory.
     """
-    feeds = Feeds(model, regions, most)
+    declarations = Declarations(model.inputs)
+    feeds: dict[str, Array] = {}
     raw, used = request.raw_input_contents, 0
     for given in request.inputs:
         name = given.name
-        declared = feeds.declare(name, given.datatype, given.shape)
+        declared = declarations.declare(name, given.datatype, given.shape)
         place = place_of(f"input {name}", parameters(given.parameters)) if given.parameters else None
         if given.HasField("contents") and raw:  # in the words that clients of Triton know
             only = "contents field must not be specified when using raw_input_contents"
@@ -69,20 +70,21 @@ def feeds_of(model: TensorModel, request: Any, regions: Regions, most: int) -> M
         if place is not None:
             if given.HasField("contents"):
                 raise InputError(f"{name} has its values in one of contents and shared_memory_region")
-            feeds.add_shared(declared, place)
+            feeds[name] = shared(declared, place, regions, most)
         elif raw:
             if used == len(raw):
                 raise InputError(f"{name}: there are {len(raw)} raw_input_contents, none is left for it")
-            feeds.add(declared, declared.of_bytes(memoryview(raw[used])))
+            feeds[name] = declared.of_bytes(memoryview(raw[used]))
             used += 1
         else:
             field = _CONTENTS.get(given.datatype)
             if field is None:
                 raise InputError(f"{name} is of {given.datatype}; send it in raw_input_contents")
-            feeds.add(declared, declared.of_values(list(getattr(given.contents, field)), finite=False))
+            feeds[name] = declared.of_values(list(getattr(given.contents, field)), finite=False)
     if used < len(raw):
         raise InputError(f"{len(raw) - used} of the {len(raw)} raw_input_contents belong to no input")
-    return feeds.complete()
+    declarations.check_complete()
+    return feeds
 
 
 def answer(model: TensorModel, id: str, outputs: Sequence[Output]) -> Any:
