@@ -43,6 +43,14 @@ def test_a_damaged_entry_of_the_cache_is_made_anew(cache_folder: Path) -> None:
         np.testing.assert_allclose(model.run({"x": x})["y"], x @ normal(8, 8), rtol=1e-5, atol=1e-5)
 
 
+def test_a_damaged_entry_is_restored(cache_folder: Path) -> None:
+    path = opweld.compile(product()).path
+    key, files = cached.kept(path)
+    (path / artifact.WEIGHTS).write_bytes(b"")
+    assert cached.restored(key, files) == path
+    assert (path / artifact.WEIGHTS).read_bytes() == files[artifact.WEIGHTS]
+
+
 def test_a_sound_entry_is_not_read_again(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = opweld.compile(product()).path
 
