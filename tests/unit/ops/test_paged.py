@@ -12,7 +12,7 @@ import pytest
 import opweld
 from opweld import ir
 from opweld.compile import Model
-from opweld.errors import OpweldError
+from opweld.errors import ModelError, OpweldError
 from opweld.llm.graph_builder import GraphBuilder, graph_input
 from opweld.llm.source import STATES, DecoderSource
 from opweld.llm.step import Span
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Attention:
-    """Shapes of one layer of attention, and what it sees."""
+    """Shapes of one layer of attention, and what it sees. queries: their width, where it is not that of its heads."""
 
     kv_heads: int
     group: int
@@ -35,6 +35,7 @@ class Attention:
     window: int = 0
     cap: float = 0.0
     pool: DType = DType.F32
+    queries: int = 0
 
     def graph(self) -> ir.Graph:
         """Appends keys and values, then attends to them."""
@@ -44,7 +45,8 @@ class Attention:
 class _Layer(GraphBuilder):
     def layer(self, own: Attention) -> ir.Graph:
         width = own.kv_heads * own.size
-        inputs = [graph_input(name, DType.F32, "T", width * g) for name, g in (("q", own.group), ("k", 1), ("v", 1))]
+        widths = {"q": own.queries or width * own.group, "k": width, "v": width}
+        inputs = [graph_input(name, DType.F32, "T", wide) for name, wide in widths.items()]
         inputs.append(graph_input("keys.0", own.pool, "blocks", own.kv_heads, own.size, own.block))
         inputs.append(graph_input("values.0", own.pool, "blocks", own.kv_heads, own.block, padded_size(own.size)))
         shapes = {"places": ("T", 2), "work": ("W", WORK), "tables": ("E",), "owners": ("P",), "parts": ("T", 2)}
@@ -179,6 +181,11 @@ def test_a_row_of_work_that_leads_out_of_memory_is_refused(changes: dict[str, in
         feeds["work"][0, COLUMNS.index(name)] = value
     with pytest.raises(OpweldError, match="index"):
         model.run(feeds, state)
+
+
+def test_heads_that_do_not_share_those_of_keys_evenly_are_refused() -> None:
+    with pytest.raises(ModelError, match="queries are 48 wide"):
+        compiled(Attention(2, 1, 16, 32, queries=48))
 
 
 def test_the_sum_of_a_first_part_and_a_stride_does_not_wrap() -> None:

@@ -86,6 +86,11 @@ def infer_attention(scope: Inference, node: ir.Node) -> list[Fact]:
     blocks, kv_heads, size, block = keys.shape
     for at, wanted in enumerate((blocks, kv_heads, block, as_dim(padded_size(int(size))))):
         scope.same(values.shape[at], wanted, node, "keys and values of one pool")
+    width = queries.shape[1]
+    if width.constant is None or not width.constant or width.constant % int(kv_heads * size):
+        raise ModelError(
+            f"{describe(node)}: queries are {width} wide, expected as many heads of {size} for each of {kv_heads} heads"
+        )
     if keys.dtype is not values.dtype or keys.dtype not in POOLS:
         raise ModelError(f"{describe(node)}: keys and values are {keys.dtype!r} and {values.dtype!r}")
     scope.same(work.shape[1], as_dim(WORK), node, "numbers of a row of work")
