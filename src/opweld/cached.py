@@ -19,6 +19,7 @@ from opweld import extensions
 from opweld.backends import backend_of, target_of
 from opweld.build import artifact
 from opweld.build.cache import Cache
+from opweld.build.stored import NAME, stored
 from opweld.build.workspace import temporary_folder
 from opweld.errors import ArtifactError
 from opweld.frontends import source_of
@@ -106,7 +107,7 @@ def _compiled(
         _log.info("compiled %s in %.1f s", title, time.perf_counter() - start)
 
         def fill(folder: Path) -> None:
-            shutil.copytree(made.folder, folder / "model.opweld", copy_function=_linked)
+            shutil.copytree(made.folder, folder / NAME, copy_function=_linked)
             (folder / "external.json").write_text(json.dumps(made.external), encoding="utf-8")
 
         names = dict.fromkeys((key, key if tuned else untuned))
@@ -114,9 +115,9 @@ def _compiled(
     if not measures(options):
         cache.publish_text(NEWEST, _key(source, options, target, cache, _ANY_TOOLCHAIN), key)
     for folder in folders:  # when the workspace is gone: a file that loses a link is another one to the cache
-        artifact.remember(folder / "model.opweld", cache)
+        artifact.remember(folder / NAME, cache)
     cache.prune_at_times(Environment.read().cache_limit)
-    return folders[0] / "model.opweld"
+    return folders[0] / NAME
 
 
 def kept(folder: Path) -> tuple[str, dict[str, bytes]]:
@@ -128,17 +129,15 @@ def kept(folder: Path) -> tuple[str, dict[str, bytes]]:
 
 def restored(key: str, files: Mapping[str, bytes]) -> Path:
     """The artifact that the cache has under a key; these files become it where there is none."""
-    cache = Cache.open()
 
     def fill(folder: Path) -> None:
         for name, content in files.items():
-            path = folder / "model.opweld" / name
+            path = folder / NAME / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         (folder / "external.json").write_text("{}", encoding="utf-8")
 
-    found = cache.find_folder("models", key)
-    return (cache.publish_folder("models", key, fill) if found is None else found) / "model.opweld"
+    return stored(Cache.open(), "models", key, fill)
 
 
 def _linked(source: str, target: str) -> None:
@@ -239,7 +238,7 @@ def _cached(cache: Cache, key: str, source: Source) -> Path | None:
     if folder is None:
         return None
     try:
-        artifact.read(folder / "model.opweld", verify=True)
+        artifact.read(folder / NAME, verify=True)
         external = decoded(dict[str, str], (folder / "external.json").read_text(encoding="utf-8"), "external.json")
         current = external_digests(cache, source, external)
     except (ArtifactError, OSError, ValueError, TypeError):
@@ -248,4 +247,4 @@ def _cached(cache: Cache, key: str, source: Source) -> Path | None:
     if current != external:
         cache.discard("models", key)
         return None
-    return folder / "model.opweld"
+    return folder / NAME

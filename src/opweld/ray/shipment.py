@@ -13,7 +13,8 @@ import numpy as np
 
 from opweld.build import artifact
 from opweld.build.cache import Cache
-from opweld.errors import ArtifactError, OptionError
+from opweld.build.stored import NAME, stored
+from opweld.errors import OptionError
 from opweld.ray.columns import Array
 from opweld.ray.packages import ray
 from opweld.runtime.session import Session
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from opweld.compile import Model, ModelSource
     from opweld.frontends.source import Source
     from opweld.options import Options
-
-_FOLDER = "model.opweld"
 
 
 @dataclass(frozen=True)
@@ -60,22 +59,11 @@ class Shipment:
             from opweld.cached import compile_model
 
             return compile_model(self.source, self.options)
-        return self.path if _key(self.path) == self.key else self._unpacked()
+        return self.path if _key(self.path) == self.key else stored(Cache.open(), "models", self.key, self._write)
 
-    def _unpacked(self) -> Path:
-        cache = Cache.open()
-        with cache.turn(self.key, lambda _: None):
-            found = cache.find_folder("models", self.key)
-            if found is not None and not _is_sound(found / _FOLDER):
-                cache.discard("models", self.key)
-                found = None
-            folder = (found or cache.publish_folder("models", self.key, self._write)) / _FOLDER
-            artifact.remember(folder, cache)
-        return folder
-
-    def _write(self, folder: Path) -> None:
+    def _write(self, entry: Path) -> None:
         for name, reference in self.files.items():
-            path = folder / _FOLDER / name
+            path = entry / NAME / name
             path.parent.mkdir(parents=True, exist_ok=True)
             cast("Array", ray.get(reference)).tofile(path)
 
@@ -131,14 +119,6 @@ def _key(folder: Path) -> str:
         return hashlib.sha256((folder / artifact.MANIFEST).read_bytes()).hexdigest()
     except OSError:
         return ""
-
-
-def _is_sound(folder: Path) -> bool:
-    try:
-        artifact.read(folder, verify=True)
-    except ArtifactError:
-        return False
-    return True
 
 
 def _native() -> str:

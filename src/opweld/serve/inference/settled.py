@@ -15,13 +15,10 @@ from typing import Final
 
 from opweld.build import artifact
 from opweld.build.cache import Cache
-from opweld.errors import ArtifactError
-from opweld.shortage import shortages
+from opweld.build.stored import NAME, stored
 
 KIND: Final = "served"
 """The kind of the cache's entries."""
-
-_NAME: Final = "model.opweld"
 
 
 def settled(folder: Path) -> Path:
@@ -32,24 +29,8 @@ def settled(folder: Path) -> Path:
     if folder.resolve().is_relative_to(cache.root.resolve()):
         return folder
     key = hashlib.sha256(artifact.read(folder, verify=True).to_json().encode()).hexdigest()
-    found = cache.find_folder(KIND, key)
-    if found is not None and _is_sound(found / _NAME):
-        return found / _NAME
-    cache.discard(KIND, key)
 
     def fill(entry: Path) -> None:
-        shutil.copytree(folder, entry / _NAME, copy_function=shutil.copyfile)
-        artifact.read(entry / _NAME, verify=True)
+        shutil.copytree(folder, entry / NAME, copy_function=shutil.copyfile)
 
-    with shortages():
-        made = cache.publish_folder(KIND, key, fill) / _NAME
-    artifact.remember(made, cache)
-    return made
-
-
-def _is_sound(folder: Path) -> bool:
-    try:
-        artifact.read(folder, verify=True)
-    except ArtifactError:
-        return False
-    return True
+    return stored(cache, KIND, key, fill)
