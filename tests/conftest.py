@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import precompiled
+from tests import precompiled, shared_cache
 from tests.machines import TARGETS, run_as
 
 REPOSITORY = Path(__file__).parent.parent
 
-_CACHE = pytest.StashKey[Path]()
+_FOLDER = pytest.StashKey[Path]()
 
-PRECOMPILED = "OPWELD_TESTS_PRECOMPILED"
-"""Names the folder of precompiled headers in all processes of a run."""
+FOLDER = "OPWELD_TESTS_FOLDER"
+"""Names the folder of a run, which is removed with it, in all its processes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,16 +40,16 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("shared")
     if not hasattr(config, "workerinput"):  # workers of pytest-xdist find what the process that starts them has set
-        config.stash[_CACHE] = Path(tempfile.mkdtemp(prefix="opweld-tests-"))
-        os.environ["OPWELD_CACHE"] = str(config.stash[_CACHE] / "cache")
+        config.stash[_FOLDER] = Path(tempfile.mkdtemp(prefix="opweld-tests-"))
+        os.environ[FOLDER] = str(config.stash[_FOLDER])
+        os.environ["OPWELD_CACHE"] = str(config.stash[_FOLDER] / "cache")
         os.environ["OPWELD_CACHE_LIMIT"] = "2G"  # a run compiles 10 GB of models, nearly all of them once
-        os.environ[PRECOMPILED] = str(config.stash[_CACHE] / "precompiled")
-    precompiled.keep(Path(os.environ[PRECOMPILED]))
+    precompiled.keep(Path(os.environ[FOLDER], "precompiled"))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if _CACHE in config.stash:
-        shutil.rmtree(config.stash[_CACHE], ignore_errors=True)
+    if _FOLDER in config.stash:
+        shutil.rmtree(config.stash[_FOLDER], ignore_errors=True)
 
 
 @pytest.fixture
@@ -70,3 +70,10 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("OPWELD_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture
+def cache_without_models(cache_folder: Path) -> Path:
+    """A cache for one test with what all models have in common."""
+    shared_cache.copy(Path(os.environ[FOLDER], "common"), cache_folder)
+    return cache_folder

@@ -30,7 +30,7 @@ def product() -> bytes:
     return model_of([node("MatMul", ["x", "w"], "y")], {"x": [2, 8]}, ["y"], {"w": normal(8, 8)}).SerializeToString()
 
 
-def test_a_damaged_entry_of_the_cache_is_made_anew(cache_folder: Path) -> None:
+def test_a_damaged_entry_of_the_cache_is_made_anew(cache_without_models: Path) -> None:
     x = normal(2, 8, seed=1)
     path = opweld.compile(product()).path
     for name in (artifact.WEIGHTS, artifact.MODULE):
@@ -43,7 +43,7 @@ def test_a_damaged_entry_of_the_cache_is_made_anew(cache_folder: Path) -> None:
         np.testing.assert_allclose(model.run({"x": x})["y"], x @ normal(8, 8), rtol=1e-5, atol=1e-5)
 
 
-def test_a_damaged_entry_is_restored(cache_folder: Path) -> None:
+def test_a_damaged_entry_is_restored(cache_without_models: Path) -> None:
     path = opweld.compile(product()).path
     key, files = cached.kept(path)
     (path / artifact.WEIGHTS).write_bytes(b"")
@@ -51,7 +51,7 @@ def test_a_damaged_entry_is_restored(cache_folder: Path) -> None:
     assert (path / artifact.WEIGHTS).read_bytes() == files[artifact.WEIGHTS]
 
 
-def test_a_sound_entry_is_not_read_again(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sound_entry_is_not_read_again(cache_without_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = opweld.compile(product()).path
 
     def refuse(*_: object) -> None:
@@ -63,7 +63,7 @@ def test_a_sound_entry_is_not_read_again(cache_folder: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("variable", ["OPWELD_DUMP", "OPWELD_DEBUG"])
 def test_stages_that_are_to_be_seen_run_though_the_cache_holds_the_model(
-    cache_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+    cache_without_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     first = opweld.compile(product()).path
     before = first.stat().st_ino, (first / artifact.MODULE).read_bytes()
@@ -95,7 +95,7 @@ def test_another_version_of_what_shapes_code_is_another_model(
     assert opweld.compile(product()).path != first
 
 
-def test_opening_a_cached_model_imports_nothing_of_what_compiles_it(cache_folder: Path, tmp_path: Path) -> None:
+def test_opening_a_cached_model_imports_nothing_of_what_compiles_it(cache_without_models: Path, tmp_path: Path) -> None:
     model = tmp_path / "m.onnx"
     model.write_bytes(product())
     path = opweld.compile(model).path
@@ -104,7 +104,7 @@ def test_opening_a_cached_model_imports_nothing_of_what_compiles_it(cache_folder
         f"assert str(opweld.compile({str(model)!r}).path) == {str(path)!r}\n"
         "print(*sorted({name.partition('.')[0] for name in sys.modules} & {'onnx', 'onnx_ir', 'ml_dtypes'}))"
     )
-    environment = os.environ | {"OPWELD_CACHE": str(cache_folder)}
+    environment = os.environ | {"OPWELD_CACHE": str(cache_without_models)}
     answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == []
 
@@ -122,7 +122,9 @@ def test_feeds_that_are_no_dict_are_refused(feeds: object) -> None:
         opweld.compile(product()).run(feeds)  # pyright: ignore[reportArgumentType]
 
 
-def test_who_compiles_the_same_waits_and_says_for_whom(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_compiles_the_same_waits_and_says_for_whom(
+    cache_without_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first of two compiles until the second one waits for it."""
     begun, waits, told, built = threading.Event(), threading.Event(), list[str](), list[object]()
     build = cached._built
@@ -147,6 +149,6 @@ def test_who_compiles_the_same_waits_and_says_for_whom(cache_folder: Path, monke
     assert told[0].startswith("waiting for another thread (since ")
 
 
-def test_compiling_prints_nothing(cache_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_compiling_prints_nothing(cache_without_models: Path, capfd: pytest.CaptureFixture[str]) -> None:
     opweld.compile(product())
     assert capfd.readouterr() == ("", "")

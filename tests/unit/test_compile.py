@@ -200,7 +200,9 @@ def test_models_pickle(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert pool.apply(opweld.Model.run, (compiled, FEEDS))["y"].tolist() == [[6, 9], [6, 9]]
 
 
-def test_compiling_tells_how_far_it_is(file: Path, cache_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_compiling_tells_how_far_it_is(
+    file: Path, cache_without_models: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     told: list[tuple[str, int, int]] = []
     with caplog.at_level(logging.INFO, "opweld"):
         opweld.compile(file, progress=lambda *what: told.append(what))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -28,8 +27,7 @@ def folded(model: opweld.Model) -> Sequence[Decision]:
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> onnx.ModelProto:
-    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
+def model() -> onnx.ModelProto:
     return model_of(TEXT, WEIGHTS)
 
 
@@ -76,10 +74,7 @@ QUANTIZED = """g (float[n, 64] x) => (float[n, 40] y) {
 
 @pytest.mark.parametrize("rows", [1, 5])
 @pytest.mark.parametrize("way", ["in every run", "now", "by its readers"])
-def test_quantized_weights_are_right_whoever_computes_them(
-    rows: int, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
+def test_quantized_weights_are_right_whoever_computes_them(rows: int, way: str) -> None:
     draw = np.random.default_rng(0)
     weights: dict[str, Array] = {
         "q": draw.integers(-127, 128, (64, 40)).astype(np.int8),

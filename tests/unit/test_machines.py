@@ -33,7 +33,7 @@ def avx2(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
     machines.runnable.cache_clear()
 
 
-def test_wider_vectors_are_split_where_there_are_none(avx2: Target, cache_folder: Path) -> None:
+def test_wider_vectors_are_split_where_there_are_none(avx2: Target, cache_without_models: Path) -> None:
     target = Target.native()
     assert (target.vector_bytes, target.vector_registers, target.features) == (64, 32, avx2.features)
     assert machines.other() == "x86-64-v4" and machines.runnable("x86-64-v3") == avx2

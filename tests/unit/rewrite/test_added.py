@@ -321,8 +321,7 @@ class Numbered(Inverses):
         return found if self.sign > 0 else None
 
 
-def test_compiling_takes_rules_that_are_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
+def test_compiling_takes_rules_that_are_given() -> None:
     model, feeds = model_of(TEXT), {"x": normal(3)}
     plain = opweld.compile(model)
     ruled = opweld.compile(model, rules=[Inverses])
@@ -335,8 +334,7 @@ def test_compiling_takes_rules_that_are_given(monkeypatch: pytest.MonkeyPatch, t
         np.testing.assert_allclose(ruled.run(feeds)[name], array, rtol=1e-5)
 
 
-def test_compiling_takes_a_pass_and_the_rule_that_reads_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
+def test_compiling_takes_a_pass_and_the_rule_that_reads_it() -> None:
     told = opweld.explain(model_of(TEXT), rules=[Marked(), Marks]).all()
     assert "own.marked" in told and "own.marks" in told
 

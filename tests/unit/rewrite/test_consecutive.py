@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -74,8 +72,7 @@ def test_convolutions_that_stay_two(first: tuple[int, ...], second: tuple[int, .
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_compiling_merges_them_too(rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
+def test_compiling_merges_them_too(rows: int) -> None:
     text = """g (float[n, 5, 8] x) => (float[n, 5, 4] y) {
         t = MatMul(x, v) s = Add(t, b) u = MatMul(s, w) y = Add(u, c) }"""
     model, feeds = model_of(text, LAYERS), {"x": normal(rows, 5, 8)}

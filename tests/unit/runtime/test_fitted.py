@@ -77,7 +77,7 @@ def test_sizes_are_answered_as_onnxruntime_does(name: str) -> None:
                 np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_what_a_broadcast_axis_is_compiled_for(caplog: pytest.LogCaptureFixture, cache_folder: Path) -> None:
+def test_what_a_broadcast_axis_is_compiled_for(caplog: pytest.LogCaptureFixture, cache_without_models: Path) -> None:
     """Once for all other sizes."""
     session = opweld.InferenceSession(model_of(BROADCAST).SerializeToString())
     with caplog.at_level(logging.INFO, "opweld"):
@@ -161,7 +161,9 @@ def about_single_decisions(model: bytes) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("option", ["disable", "pins", "schedules"])
-def test_what_options_say_of_single_decisions_does_not_stop_other_sizes(option: str, cache_folder: Path) -> None:
+def test_what_options_say_of_single_decisions_does_not_stop_other_sizes(
+    option: str, cache_without_models: Path
+) -> None:
     model = rows()
     options = about_single_decisions(model)[option]
     for session in (opweld.InferenceSession(model, **options), opweld.compile(model, **options)):
@@ -171,7 +173,7 @@ def test_what_options_say_of_single_decisions_does_not_stop_other_sizes(option: 
         opweld.compile(model, dims={"n": 0}, **options)
 
 
-def test_a_run_does_not_tune(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_does_not_tune(cache_without_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = rows()
     opened = [opweld.InferenceSession(model, tune="quick"), opweld.compile(model, tune="quick")]
 

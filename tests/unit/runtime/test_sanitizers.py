@@ -50,6 +50,13 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of this compiler's own, for its objects look like those of gcc; it holds the runtime, which is compiled
+    once."""
+    return tmp_path_factory.mktemp("cache")
+
+
 def convolutions() -> tuple[onnx.ModelProto, list[Feeds]]:
     """Halo, residual, depthwise, pooling, global mean; odd sizes, channels that fill no vector."""
     window = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
@@ -151,9 +158,10 @@ def decisions() -> tuple[onnx.ModelProto, list[Feeds]]:
 @pytest.mark.parametrize("make", [convolutions, attention, recurrence, indices, decisions])
 @pytest.mark.parametrize("level", ["none", "all"])
 def test_nothing_is_found(
-    make: Any, level: str, compiler: Path, tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+    make: Any, level: str, compiler: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, cases = make()
+    monkeypatch.setenv("OPWELD_CACHE", str(cache))
     monkeypatch.setenv("OPWELD_CC", str(compiler))
     folder = tmp_path / "m.opweld"
     artifact.copy(compile_model(model.SerializeToString(), Options(level=level)), folder, 0)
@@ -169,9 +177,10 @@ def test_nothing_is_found(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_found_in_runs_with_states(
-    name: str, compiler: Path, tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, compiler: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, shape = MODELS[name][0](), MODELS[name][1]
+    monkeypatch.setenv("OPWELD_CACHE", str(cache))
     monkeypatch.setenv("OPWELD_CC", str(compiler))
     folder = tmp_path / "m.opweld"
     artifact.copy(compile_model(kept.model.SerializeToString(), Options(states=kept.states)), folder, 0)

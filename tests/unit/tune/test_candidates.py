@@ -81,7 +81,7 @@ Decide = Callable[..., dict[str, Decision]]
 
 
 @pytest.fixture
-def decide(tmp_path: Path, cache_folder: Path) -> Decide:
+def decide(tmp_path: Path, cache_without_models: Path) -> Decide:
     """What is decided of the rule, by the value that it is about, with a kernel of this text."""
 
     @contextmanager

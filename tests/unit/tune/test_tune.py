@@ -61,7 +61,7 @@ def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def model(tmp_path: Path, cache_folder: Path) -> Path:
+def model(tmp_path: Path, cache_without_models: Path) -> Path:
     return saved(tmp_path)
 
 
@@ -182,7 +182,7 @@ def test_pins_are_not_tuned(model: Path) -> None:
 
 
 def test_a_model_that_decides_as_it_runs_is_not_tuned(
-    tmp_path: Path, cache_folder: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, cache_without_models: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = helper.make_graph(
         [helper.make_node("NonZero", ["x"], ["y"])],
