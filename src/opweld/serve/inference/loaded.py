@@ -241,18 +241,11 @@ def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> Non
             raise InputError(f"input {spec.name!r} is missing; there are {', '.join(repr(one.name) for one in inputs)}")
         if fed.dtype != spec.dtype and not (spec.dtype == object and fed.dtype.kind in "OUST"):
             raise InputError(f"input {spec.name!r}: expected dtype {spec.dtype}, got {fed.dtype}")
-        if spec.shape is not None and not _fits(fed.shape, spec.shape):
-            raise InputError(f"input {spec.name!r}: expected shape {shape_text(spec.shape)}, got {list(fed.shape)}")
+        if not spec.fits(fed.shape):
+            raise InputError(
+                f"input {spec.name!r}: expected shape {shape_text(spec.shape or ())}, got {list(fed.shape)}"
+            )
     if len(feeds) != len(inputs):
         known = {spec.name for spec in inputs}
         unknown = next(name for name in feeds if name not in known)
         raise InputError(f"{unknown!r} is no input; there are {', '.join(map(repr, known))}")
-
-
-def _fits(given: tuple[int, ...], declared: tuple[int | str, ...]) -> bool:
-    if len(given) != len(declared):
-        return False
-    for dim, size in zip(declared, given, strict=True):  # a loop: this is done for each input of each call
-        if dim != size and not isinstance(dim, str) and dim >= 0:
-            return False
-    return True

@@ -27,6 +27,17 @@ class TensorSpec:
     dtype: np.dtype[Any]
     shape: tuple[int | str, ...] | None
 
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether an array of this shape may be it."""
+        if self.shape is None:
+            return True
+        if len(shape) != len(self.shape):
+            return False
+        for size, declared in zip(shape, self.shape, strict=True):  # a loop: this is done for each input of each call
+            if size != declared and not isinstance(declared, str):
+                return False
+        return True
+
 
 @dataclass(frozen=True)
 class Call:

@@ -178,11 +178,7 @@ def _checked(made: Mapping[str, Any], spec: TensorSpec) -> Array:
         raise TypeError(f"the program returns no {spec.name!r}, which is one of its outputs")
     value = made[spec.name]
     array = np.array(value, object) if spec.dtype == object else np.asarray(value)
-    fits = spec.shape is None or (
-        len(spec.shape) == array.ndim
-        and all(isinstance(dim, str) or dim == size for dim, size in zip(spec.shape, array.shape, strict=True))
-    )
-    if array.dtype != spec.dtype or not fits:
+    if array.dtype != spec.dtype or not spec.fits(array.shape):
         declared = f"{spec.dtype}{'' if spec.shape is None else shape_text(spec.shape)}"
         raise TypeError(
             f"the program returns {array.dtype}{list(array.shape)} as {spec.name!r}, which it declares to be {declared}"

@@ -114,4 +114,6 @@ def _leaf(form: Form, argument: Argument, tensors: Mapping[str, TensorSpec]) -> 
 
 def _spec(info: TensorInfo, shape: Sequence[int | str] | Any | None = ...) -> TensorSpec:
     found = info.shape if shape is ... else shape
-    return TensorSpec(info.name, dtypes.numpy_dtype(info.dtype), None if found is None else tuple(found))
+    # Some exporters write a size of -1 for a free dim.
+    sizes = None if found is None else tuple("" if isinstance(size, int) and size < 0 else size for size in found)
+    return TensorSpec(info.name, dtypes.numpy_dtype(info.dtype), sizes)

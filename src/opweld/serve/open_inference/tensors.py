@@ -32,8 +32,8 @@ class Declared:
             known = "" if datatype in DTYPES else f", which is none of {', '.join(DTYPES)}"
             raise InputError(f"{spec.name} is sent as {datatype}{known}; the model takes {expected}")
         self.count = count_of(spec.name, self.shape, spec.dtype.itemsize)
-        if spec.shape is not None and not _fits(self.shape, spec.shape):
-            expected = ", ".join(map(str, spec.shape))
+        if not spec.fits(self.shape):
+            expected = ", ".join(map(str, spec.shape or ()))
             raise InputError(f"{spec.name} has shape {list(shape)}, the model takes [{expected}]")
 
     def check_bytes(self, size: int, most: int) -> None:
@@ -162,9 +162,3 @@ def count_of(name: str, shape: Sequence[int], itemsize: int) -> int:
         if extent > _MOST_BYTES:
             raise InputError(f"{name} has shape {list(shape)}, which is larger than any memory")
     return count
-
-
-def _fits(shape: tuple[int, ...], expected: tuple[int | str, ...]) -> bool:
-    return len(shape) == len(expected) and all(
-        isinstance(wanted, str) or size == wanted for size, wanted in zip(shape, expected, strict=True)
-    )

@@ -39,6 +39,14 @@ def test_strings() -> None:
     assert number.tolist() == [2, 0] and text.tolist() == ["b", "new"]
 
 
+def test_a_dim_that_is_declared_as_less_than_0_is_free() -> None:
+    declared = graph("(float[N, 2] x) => (float[N, 2] y) { y = Neg(x) }")
+    declared.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    (spec,) = tensors(declared).inputs
+    assert spec.shape == ("", 2)
+    assert spec.fits((5, 2)) and not spec.fits((5, 3)) and not spec.fits((5,))
+
+
 def test_strings_that_the_model_does_not_know() -> None:
     model = tensors(graph("(string[N] x) => (string[N] z) { z = Identity(x) }"))
     assert model.run({"x": np.array(["ä"], object)})[0].tolist() == ["ä"]
