@@ -3,6 +3,7 @@
     server.py        listens, and stops without losing an answer
     application.py   puts interfaces, health and metrics together
     connection.py    limits of what comes before a request's body, and of who does not take an answer
+    transport.py     sends what is written of an answer at once
     guard.py         what holds for every interface: keys, limits, time, clients that went away, the line of the log
     exchange.py      a request over HTTP and its answer, as ASGI has them
     visits.py        requests that are being answered, and how they end; after.py: what happens to them after a time

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from opweld.serve.limits import Limits
+from opweld.serve.transport import Gathering
 
 
 class Connection(HttpToolsProtocol):
@@ -30,7 +31,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
-        super().connection_made(transport)
+        super().connection_made(Gathering(transport))
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
