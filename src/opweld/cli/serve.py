@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import socket
 import sys
@@ -180,10 +181,11 @@ def serve(
     with ExitStack() as reserved:  # before minutes of compiling, not after
         http = reserved.enter_context(reserve(host, port))
         grpc = None if grpc_port is None else reserved.enter_context(reserve(host, grpc_port, "--grpc-port"))
+        _import(bool(of_tensors), bool(of_language))
         if (status := supervised(_say)) is not None:
             raise typer.Exit(status)
         allow_connections()
-        from opweld.serve.page.interface import page_interface  # the supervisor needs none of what is imported here
+        from opweld.serve.page.interface import page_interface
 
         tracing = _tracing(trace, trace_requests, trace_kernels) if trace else None
         backends: list[Backend] = []
@@ -224,6 +226,19 @@ def serve(
         finally:
             if tracing is not None:
                 tracing.close()
+
+
+def _import(tensors: bool, language: bool) -> None:
+    """Imports what the server needs, before there is one: a server that is started again when it dies has it by the
+    fork, and is there in half a second. Nothing of it starts a thread of Python's."""
+    needed = ["opweld.serve.page.interface", "opweld.runtime.native"]
+    if tensors:
+        needed += ["opweld.serve.inference.repository"]
+    if language:
+        needed += ["opweld.serve.openai.interface", "opweld.llm.async_engine", "opweld.llm.load", "tokenizers"]
+        needed += ["pydantic.v1"]  # FastAPI looks whether fields of requests are of it
+    for name in needed:
+        importlib.import_module(name)
 
 
 def _shown(listening: socket.socket) -> str:

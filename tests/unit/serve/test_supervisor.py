@@ -91,3 +91,23 @@ def test_the_server_ends_with_its_supervisor() -> None:
         process.kill()
         process.wait(PATIENCE_S)
         eventually(lambda: gone(pid))
+
+
+_LAST = """
+import sys
+import opweld.serve.supervisor as supervisor
+def supervised(tell):
+    print(sorted(name for name in sys.modules if name in sys.argv[1].split()), flush=True)
+    return 5
+supervisor.supervised = supervised
+from opweld.cli.main import application
+application(["serve"])(["serve", "no_such_model.gguf", "no_such_model.onnx", "--port", "0"])
+"""
+
+
+def test_a_server_that_is_started_again_has_nothing_large_to_import() -> None:
+    names = sorted(["fastapi", "numpy", "opweld.llm.load", "opweld.serve.inference.repository", "tokenizers"])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _LAST, " ".join(names)]
+    done = subprocess.run(command, env=environment, cwd=ROOT, text=True, capture_output=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout.strip()) == (5, str(names)), done.stderr
