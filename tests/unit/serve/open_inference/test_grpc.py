@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import numpy as np
 import pytest
 
 from opweld.errors import OptionError
-from opweld.serve.limits import Limits
+from opweld.serve.common import Common
+from opweld.serve.health import Health
+from opweld.serve.limits import Keys, Limits
+from opweld.serve.metrics import Metrics
 from opweld.serve.open_inference.grpc.descriptors import CLASSES
+from opweld.serve.open_inference.grpc.guard import GrpcGuard
 from opweld.serve.open_inference.grpc.messages import SERVICE
+from opweld.serve.open_inference.grpc.service import Service
 from opweld.serve.open_inference.interface import OpenInference
+from opweld.serve.open_inference.regions import Regions
 from opweld.serve.server import Server, reserve
+from opweld.serve.visits import Visits
 from tests.patience import PATIENCE_S
 from tests.unit.serve.fakes import eventually
 from tests.unit.serve.open_inference.running import Running, counts, serving
@@ -371,3 +380,20 @@ def test_a_port_that_is_taken() -> None:
         with reserve("127.0.0.1", 0) as http, pytest.raises(OptionError, match="for gRPC; choose another --grpc-port"):
             server.run([http])
     assert repository.closed
+
+
+def test_the_line_of_the_log_is_written_after_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "opweld.serve.access")
+
+    async def scenario() -> None:
+        visits, repository = Visits(), FakeRepository()
+        common = Common(Limits(), Keys(), visits, Metrics(), Health([], visits))
+        guard = GrpcGuard(Service(repository, Regions(allowed=False), common.health, common.limits.body), common)
+        method: Any = guard.handler().service(cast(Any, SimpleNamespace(method=f"/{SERVICE}/ServerMetadata")))
+        context = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:1")
+        assert (await method.unary_unary(b"", context)).name == "opweld"
+        assert not caplog.records  # what calls it sends now
+        await asyncio.sleep(0)
+        assert len(caplog.records) == 1
+
+    asyncio.run(scenario())

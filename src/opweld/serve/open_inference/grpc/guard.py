@@ -118,7 +118,8 @@ class GrpcGuard:
                 visit.status = refusal.status
                 await context.abort(code_of(refusal), str(refusal))
             finally:
-                tell(visit, self._common.metrics)
+                # Once gRPC, to which this returns, has sent the answer: whoever reads the log is no part of it.
+                asyncio.get_running_loop().call_soon(tell, visit, self._common.metrics)
 
     async def _answers(
         self, requests: AsyncIterator[bytes], visit: Visit, context: ServicerContext[Any, Any]
