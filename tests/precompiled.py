@@ -5,12 +5,13 @@ compilation. Code is the same; its debugging information names another folder fo
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Sequence
 from pathlib import Path
 
 from opweld.build import toolchain
 from opweld.build.cache import Cache
+from opweld.errors import ToolchainError
+from tests.once import once
 
 product = toolchain._precompile
 """What the product does, once a model."""
@@ -22,16 +23,18 @@ def keep(folder: Path) -> None:
     def kept(compiler: toolchain.Compiler, flags: Sequence[str], workspace: Path, cache: Cache) -> str | None:
         texts = {path.name: path.read_text(encoding="utf-8") for path in workspace.glob("*.h")}
         place = folder / toolchain._key(compiler, flags, texts, "")
-        place.mkdir(parents=True, exist_ok=True)
-        made, done = place / f"{toolchain._COMMON}.pch", place / "done"
-        with (place / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not done.exists():
-                for name, text in texts.items():
-                    (place / name).write_text(text, encoding="utf-8")
-                if product(compiler, flags, place, cache) is None:
-                    return None
-                done.touch()
+        made = place / f"{toolchain._COMMON}.pch"
+
+        def make() -> None:
+            for name, text in texts.items():
+                (place / name).write_text(text, encoding="utf-8")
+            if product(compiler, flags, place, cache) is None:
+                raise ToolchainError("headers that cannot be compiled beforehand")
+
+        try:
+            once(place, make)
+        except ToolchainError:
+            return None
         return str(made)
 
     toolchain._precompile = kept

@@ -4,7 +4,6 @@ It takes longer than to compile a small model. A test that needs a cache of its 
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from pathlib import Path
 
@@ -12,18 +11,19 @@ import pytest
 
 from opweld.runtime.build import build_runtime
 from opweld.target import Target
+from tests.once import once
 
 
 def copy(kept: Path, folder: Path) -> None:
     """Writes a cache without models into `folder`, which is not there yet; `kept` is where the run keeps the one that
     it is copied from, and the same in all its processes."""
-    kept.mkdir(parents=True, exist_ok=True)
-    cache, done = kept / "cache", kept / "done"
-    with (kept / "lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
+    cache = kept / "cache"
+
+    def fill() -> None:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPWELD_CACHE", str(cache))
             patch.delenv("OPWELD_CC", raising=False)
             build_runtime(kept / "runtime.so", Target.native())
-            done.touch()
+
+    once(kept, fill)
     shutil.copytree(cache, folder)

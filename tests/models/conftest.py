@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from numpy.typing import NDArray
 
 import opweld
 from benchmarks.zoo import fetch, inputs
+from tests.conftest import FOLDER
+from tests.once import once
 from tests.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
@@ -67,14 +72,15 @@ class Served:
 
 
 @pytest.fixture(scope="session")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Served]:
+def serve() -> Callable[[str], Served]:
     """Compiles and runs a model of the zoo by name, once a test run."""
-    served: dict[str, Served] = {}
 
+    @cache
     def get(name: str) -> Served:
-        if name not in served:
-            served[name] = _serve(name, tmp_path_factory.mktemp(name))
-        return served[name]
+        place = Path(os.environ[FOLDER], "served", name)
+        made = place / "served.pickle"
+        once(place, lambda: made.write_bytes(pickle.dumps(_serve(name, Path(tempfile.mkdtemp(dir=place))))))
+        return pickle.loads(made.read_bytes())
 
     return get
 

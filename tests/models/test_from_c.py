@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.models.conftest import REPOSITORY, Example, Served
+from tests.once import once
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.models
@@ -21,8 +22,8 @@ SOURCE = REPOSITORY / "examples" / "c"
 def program(model: Served) -> Path:
     """The example, compiled against the header and the runtime inside this model's artifact."""
     folder = model.artifact.parent / "c"
-    if not folder.exists():
-        folder.mkdir()
+
+    def build() -> None:
         include, runtime = model.artifact / "include", model.artifact / "runtime.so"
         sources = [SOURCE / "run_model.c", SOURCE / "npy.c"]
         command = [sys.executable, "-m", "ziglang", "cc", "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
@@ -30,6 +31,8 @@ def program(model: Served) -> Path:
         command += ["-o", str(folder / "run_model")]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert answer.returncode == 0, answer.stderr
+
+    once(folder, build)
     return folder / "run_model"
 
 
