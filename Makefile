@@ -15,21 +15,28 @@ READY  := $(VENV)/.ready
 .PHONY: demo test models bench check clean chromium emulator
 .DELETE_ON_ERROR:
 
+# Commands are tested in processes of their own, and test files are rewritten when they are read: a third of the time of
+# either is compiling Python, unless what was compiled is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
+# A process that has no tests left takes some of those that wait for another one.
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+
 demo: $(SMALL)
 	$(BIN)/python -m benchmarks.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto -m "not models and not slow"
+	$(PYTEST) -m "not models and not slow"
 	@other=$$($(BIN)/python -m tests.machines); test -z "$$other" || { \
 	  echo "again as $$other, what is compiled for a machine:"; \
-	  $(BIN)/python -m pytest -n auto -m "not models and not slow" --target $$other $(COMPILED); }
+	  $(PYTEST) -m "not models and not slow" --target $$other $(COMPILED); }
 
 # What a target decides: C text of kernels, graphs from end to end. Everything else is the same for all, or names targets
 # of its own, as tests of schedules and tile programs do.
 COMPILED := tests/unit/codegen tests/unit/test_compile.py tests/random/test_net.py
 
 models: $(READY) chromium emulator
-	$(BIN)/python -m pytest -n auto -m "models or slow"
+	$(PYTEST) -m "models or slow"
 
 # Kernels beside those of the last release, once there is one.
 RELEASE := $(shell git describe --tags --abbrev=0 2>/dev/null)
