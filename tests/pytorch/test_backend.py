@@ -180,6 +180,20 @@ def test_what_a_program_asserts_of_its_data_is_checked() -> None:
             run(x.clamp_max(0))
 
 
+def test_assertions_with_and_without_a_message_are_checked() -> None:
+    def positive(x: torch.Tensor) -> torch.Tensor:
+        torch.ops.aten._assert_async((x > 0).all())
+        torch.ops.aten._assert_async.default((x != 3).all())
+        torch.ops.aten._assert_async((x < 5).all(), "less than five")
+        return x * 2
+
+    run = compiled(positive)
+    close(run(torch.ones(3)), torch.full((3,), 2.0))
+    for number, message in ((-1.0, "single nonzero value"), (3.0, "single nonzero value"), (7.0, "less than five")):
+        with pytest.raises(RuntimeError, match=message):
+            run(torch.full((3,), number))
+
+
 @pytest.mark.filterwarnings("ignore:opweld leaves")
 def test_constants_that_are_no_names_in_python() -> None:
     def made(x: torch.Tensor) -> torch.Tensor:
@@ -300,6 +314,11 @@ def test_explain_says_where_a_graph_breaks_and_what_stays_in_eager_mode() -> Non
     text = str(told)
     assert "2 graphs, 1 break between them" in text
     assert "aten.linalg_inv_ex.default" in text
+
+
+def test_explain_reads_tensors_that_a_function_holds() -> None:
+    told = opweld.torch.explain(lambda x: x * torch.tensor([1.0, 2.0, 3.0]), torch.ones(3))
+    assert [graph.eager for graph in told.graphs] == [{}]
 
 
 def test_complex_numbers_of_which_there_are_none() -> None:

@@ -28,6 +28,7 @@ def opweld(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappin
     given = dict(options or {})
     strict = bool(given.pop("strict", False))
     frozen = frozen_inputs(gm, example_inputs)
+    _say_what_is_asserted(gm)
 
     def inference(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return _compiled(graph, frozen, given, strict)
@@ -50,6 +51,24 @@ def opweld(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappin
         keep_inference_input_mutations=True,
     )
     return made(gm, example_inputs)
+
+
+_ASSERTIONS = (
+    torch._assert_async,  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+    torch.ops.aten._assert_async,
+    torch.ops.aten._assert_async.default,
+)
+
+
+def _say_what_is_asserted(gm: fx.GraphModule) -> None:
+    """Gives assertions that have no message the one that eager mode raises: without any, AOTAutograd takes them for
+    dead code."""
+    silent = [node for node in gm.graph.nodes if node.target in _ASSERTIONS and len(node.args) == 1]
+    for node in silent:
+        node.target = torch.ops.aten._assert_async.msg
+        node.args = (*node.args, "Expected Tensor with single nonzero value, but got zero")
+    if silent:
+        gm.recompile()
 
 
 def frozen_inputs(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> dict[int, torch.Tensor]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _python_dispatch as dispatch
 
 from opweld.display import Piece, Shown, Table
 from opweld.frontend.torch.decompositions import decompositions
@@ -62,7 +63,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> TorchExp
     found: list[Traced] = []
 
     def look(graph: fx.GraphModule, fakes: Sequence[Any]) -> Any:
-        refused = refused_nodes(graph)
+        with dispatch._disable_current_modes():  # pyright: ignore[reportPrivateUsage] - stored tensors are read
+            refused = refused_nodes(graph)
         count = sum(node.op == "call_function" for node in graph.graph.nodes)
         found.append(Traced(count, {node.name: reason for node, reason in refused.items()}))
         return boxed_nop(graph, list(fakes))
