@@ -382,6 +382,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         lambda x, y, i: torch.searchsorted(y[0], x, sorter=i),
         (X, torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([1, 2, 0])),
     ),
+    "smoothed by a factor": (
+        lambda x: [functional.interpolate(x, scale_factor=s, mode="bilinear", antialias=True) for s in (0.4, 0.7, 1.7)],
+        (IMAGE,),
+    ),
+    "smoothed by a factor, cubic": (
+        lambda x: functional.interpolate(x, scale_factor=(0.4, 0.7), mode="bicubic", antialias=True),
+        (IMAGE,),
+    ),
     # complex numbers
     "complex arithmetic": (
         lambda x, y: (

@@ -56,15 +56,25 @@ def bicubic(b: Builder, x: Value, output_size: Any, align_corners: bool, scale_f
     )
 
 
-def _smoothed(b: Builder, x: Value, output_size: Any, align_corners: bool, *scales: Any, mode: str) -> Value:
-    """Smaller by averages over what each element stands for, as Pillow does it."""
+def _smoothed(
+    b: Builder,
+    x: Value,
+    output_size: Any,
+    align_corners: bool,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+    *,
+    mode: str,
+) -> Value:
+    """Smaller by averages over what each element stands for, as Pillow does it. Where a factor is told, places are
+    by that, not by what the sizes make of it."""
     if align_corners:
         raise UnsupportedError(f"node {b.name!r}: smoothed, with aligned corners")
     return _resized(
         b,
         x,
         output_size,
-        None,
+        None if scales_h is None or scales_w is None else (scales_h, scales_w),
         mode=mode,
         cubic_coeff_a=-0.5 if mode == "cubic" else None,
         antialias=1,
