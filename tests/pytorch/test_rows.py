@@ -390,6 +390,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         lambda x: functional.interpolate(x, scale_factor=(0.4, 0.7), mode="bicubic", antialias=True),
         (IMAGE,),
     ),
+    "triangular systems": (
+        lambda a, x, y: (
+            torch.linalg.solve_triangular(a, x, upper=False),
+            torch.linalg.solve_triangular(a, x, upper=True),
+            torch.linalg.solve_triangular(a, x, upper=True, unitriangular=True),
+            torch.linalg.solve_triangular(a, y, upper=False, left=False),
+            torch.linalg.solve_triangular(a[:, :4, :4], y[..., :4], upper=False, unitriangular=True, left=False),
+            torch.linalg.solve_triangular(a[0, :1, :1], x[:, :1], upper=False),
+            torch.linalg.solve_triangular(a[:, :0, :0], x[:, :0], upper=False),
+        ),
+        (normal(2, 7, 7) + 4 * torch.eye(7), normal(2, 7, 3), normal(2, 3, 7)),
+    ),
     # complex numbers
     "complex arithmetic": (
         lambda x, y: (

@@ -31,6 +31,7 @@ _FAMILIES = (
     "quantized",
     "reductions",
     "resampling",
+    "triangular",
 )
 _rows: dict[str, Row] = {}
 
