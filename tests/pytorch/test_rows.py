@@ -390,6 +390,36 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         lambda x: functional.interpolate(x, scale_factor=(0.4, 0.7), mode="bicubic", antialias=True),
         (IMAGE,),
     ),
+    "the most frequent": (
+        lambda i, b: (*i.mode(1), *i.mode(0, keepdim=True), i.flatten().mode()[0], *b.mode(), *i[0, 0].mode()),
+        (whole(4, 12, low=0, high=4), FLAGS),
+    ),
+    "parts of a range": (
+        lambda x, w: (
+            *torch.histogram(x, 5, range=(-1.0, 1.5)),
+            *torch.histogram(x, 7),
+            *torch.histogram(x, torch.tensor([-1.0, -0.25, 0.5, 3.0]), weight=w, density=True),
+            *torch.histogram(x * 0, 3),
+            *torch.histogram(x[:0], 3),
+        ),
+        (X, POSITIVE),
+    ),
+    "ends of a range": (lambda x: torch.histogram(x, 4, range=(0.0, 4.0)), (torch.arange(-1, 6) * 1.0,)),
+    "segments": (
+        lambda x, n: [
+            torch.segment_reduce(x, how, lengths=n, initial=start)
+            for how in ("sum", "mean", "max", "min", "prod")
+            for start in (None, 0.5)
+        ],
+        (normal(6, 3), torch.tensor([2, 0, 3, 1])),
+    ),
+    "segments of rows": (
+        lambda x, n, ends: (
+            torch.segment_reduce(x, "sum", lengths=n, axis=1),
+            torch.segment_reduce(x, "mean", offsets=ends, axis=1),
+        ),
+        (normal(2, 5, 3), torch.tensor([[1, 4], [5, 0]]), torch.tensor([[0, 2, 5], [0, 1, 5]])),
+    ),
     "triangular systems": (
         lambda a, x, y: (
             torch.linalg.solve_triangular(a, x, upper=False),

@@ -23,68 +23,6 @@ def embedding(b: Builder, weight: Value, indices: Value, *_: Any, **__: Any) -> 
     return b.op("Gather", weight, indices, axis=0)
 
 
-@aten("_embedding_bag_forward_only.default", "_embedding_bag.default")
-def embedding_bag(
-    b: Builder,
-    weight: Value,
-    indices: Value,
-    offsets: Value,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Value | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> tuple[Value | None, ...]:
-    """Rows of a table, combined in bags that begin at offsets; bags without rows are zero. What PyTorch returns beside
-    them, for gradients, is not made."""
-    dtype, bags = b.dtype, b.sizes(offsets)
-    zero, one = b.constant(0, DType.I64), b.constant(1, DType.I64)
-    if include_last_offset:
-        offsets = b.op("Slice", offsets, b.constant([0], DType.I64), b.constant([-1], DType.I64))
-        bags = [b.op("Sub", b.cast(bags[0], DType.I64), one)]
-    count, wide = b.sizes(indices)[0], [b.sizes(indices)[0], b.sizes(weight)[1]]
-    longer = b.op("Add", b.cast(count, DType.I64), one)
-    places = b.cast(offsets, DType.I64)
-    begun = b.op(
-        "ScatterElements",
-        b.expanded(zero, [longer]),
-        places,
-        b.op("Expand", one, b.op("Shape", places, dtype=DType.I64)),
-        axis=0,
-        reduction="add",
-    )
-    own = b.op("Sub", b.op("CumSum", begun, zero), one)  # the bag of each index, and of one more
-    bag = b.op("Slice", own, b.constant([0], DType.I64), b.constant([-1], DType.I64))
-    rows = b.op("Gather", weight, indices, axis=0)
-    column = b.constant([1], DType.I64)
-    if per_sample_weights is not None:
-        rows = b.op("Mul", rows, b.op("Unsqueeze", per_sample_weights, column))
-    least = b.cast(-math.inf, dtype)
-    counted = b.expanded(b.cast(1, dtype), [count])
-    if padding_idx >= 0:
-        kept = b.op("Not", b.op("Equal", indices, b.cast(padding_idx, b.dtype_of(indices)), dtype=DType.BOOL))
-        counted = b.cast(kept, dtype)
-        neutral = least if mode == _MAXIMUM else b.cast(0, dtype)
-        rows = b.op("Where", b.op("Unsqueeze", kept, column), rows, neutral, dtype=dtype)
-    everywhere = b.expanded(b.op("Unsqueeze", bag, column), wide)
-    start = b.expanded(least if mode == _MAXIMUM else b.cast(0, dtype), [*bags, wide[1]])
-    reduction = "max" if mode == _MAXIMUM else "add"
-    found = b.op("ScatterElements", start, everywhere, rows, axis=0, reduction=reduction)
-    if mode == _SUM:
-        return found, None, None, None
-    numbers = b.op("ScatterElements", b.expanded(b.cast(0, dtype), bags), bag, counted, axis=0, reduction="add")
-    numbers = b.op("Unsqueeze", numbers, column)
-    if mode == _MAXIMUM:
-        some = b.op("Greater", numbers, b.cast(0, dtype), dtype=DType.BOOL)
-        return b.op("Where", some, found, b.cast(0, dtype), dtype=dtype), None, None, None
-    return b.op("Div", found, b.op("Max", numbers, b.cast(1, dtype))), None, None, None
-
-
-_SUM, _MAXIMUM = 0, 2
-"""Modes of a bag; 1 is the mean."""
-
-
 @aten("index_select.default")
 def index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
     """Indices of an axis."""
@@ -282,7 +220,7 @@ def slice_scatter(
     axis = b.axis(dim, b.rank(x))
     size = b.sizes(x)[axis]
     every = b.op("Range", b.constant(0, DType.I64), b.cast(size, DType.I64), b.constant(1, DType.I64))
-    b.known[every] = _Known((b.shape(x)[axis],))
+    b.known[every] = Known((b.shape(x)[axis],))
     places = slice_(b, every, 0, start, end, step)
     data = x if axis == 0 else _swapped(b, x, axis)
     part = b.cast(src, b.dtype) if axis == 0 else _swapped(b, b.cast(src, b.dtype), axis, b.rank(src))
@@ -290,7 +228,7 @@ def slice_scatter(
     return y if axis == 0 else _swapped(b, y, axis, b.rank(x))
 
 
-class _Known:
+class Known:
     """Sizes of a tensor that is no node of PyTorch's graph."""
 
     def __init__(self, shape: Sequence[Any]) -> None:
@@ -368,126 +306,3 @@ def diagonal_scatter(b: Builder, x: Value, src: Value, offset: int = 0, dim1: in
     part = b.op("Transpose", b.cast(src, b.dtype), perm=[rank - 2, *range(rank - 2)])
     y = b.op("ScatterND", b.op("Transpose", x, perm=order), b.constant(places.astype(np.int64)), part)
     return b.op("Transpose", y, perm=[order.index(axis) for axis in range(rank)])
-
-
-@aten("topk.default")
-def topk(b: Builder, x: Value, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Value]:
-    """The extreme elements along an axis, and their places."""
-    if not b.rank(x):
-        return [x, b.constant(0, DType.I64)]
-    count = b.ints([k])
-    axis = b.axis(dim, b.rank(x))
-    return b.ops("TopK", x, count, dtypes=[None, DType.I64], axis=axis, largest=int(largest), sorted=1)
-
-
-@aten("sort.default", "sort.stable")
-def sort(b: Builder, x: Value, dim: int = -1, descending: bool = False, *, stable: bool = False) -> tuple[Value, ...]:
-    """All elements along an axis in order, and their places."""
-    if not b.rank(x):
-        return x, b.constant(0, DType.I64)
-    axis = b.axis(dim, b.rank(x))
-    count = b.ints([b.sizes(x)[axis]])
-    return tuple(b.ops("TopK", x, count, dtypes=[None, DType.I64], axis=axis, largest=int(descending), sorted=1))
-
-
-@aten("kthvalue.default")
-def kthvalue(b: Builder, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """The k-th smallest element along an axis, and its place."""
-    return _ordered(b, x, b.constant(k - 1, DType.I64), dim, keepdim)
-
-
-@aten("median.dim")
-def median(b: Builder, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """The lower one of the middle elements along an axis, and its place; a NaN where there is one."""
-    if not b.rank(x):
-        return x, b.constant(0, DType.I64)
-    axis = b.axis(dim, b.rank(x))
-    size = b.sizes(x)[axis]
-    middle = b.op("Div", b.op("Sub", b.cast(size, DType.I64), b.cast(1, DType.I64)), b.cast(2, DType.I64))
-    value, place = _ordered(b, x, middle, dim, keepdim)
-    if not b.dtype_of(x).is_float:
-        return value, place
-    unknown = b.cast(b.op("IsNaN", x, dtype=DType.BOOL), DType.U8)
-    some = b.cast(b.op("ReduceMax", unknown, b.constant([axis], DType.I64), keepdims=int(keepdim)), DType.BOOL)
-    first = b.op("ArgMax", unknown, dtype=DType.I64, axis=axis, keepdims=int(keepdim))
-    nan = b.cast(math.nan, b.dtype_of(x))
-    return b.op("Where", some, nan, value, dtype=b.dtype_of(x)), b.op("Where", some, first, place, dtype=DType.I64)
-
-
-@aten("median.default")
-def median_of_all(b: Builder, x: Value) -> Value:
-    """The lower one of the middle elements."""
-    return median(b, _flattened(b, x), 0)[0]
-
-
-@aten("nanmedian.dim")
-def nanmedian(b: Builder, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """The same of those that are numbers; NaN where none is."""
-    if not b.rank(x) or not b.dtype_of(x).is_float:
-        return median(b, x, dim, keepdim)
-    axis = b.axis(dim, b.rank(x))
-    numbers = b.cast(b.op("Not", b.op("IsNaN", x, dtype=DType.BOOL)), DType.I64)
-    axes = b.constant([axis], DType.I64)
-    count = b.op("ReduceSum", numbers, axes, keepdims=1)
-    zero, one, two = (b.constant(number, DType.I64) for number in (0, 1, 2))
-    middle = b.op("Max", b.op("Div", b.op("Sub", count, one), two), zero)
-    found = [b.op("GatherElements", value, middle, axis=axis) for value in sort(b, x, dim)]  # NaN comes last
-    if not keepdim:
-        found = [b.op("Squeeze", value, axes) for value in found]
-    return found[0], found[1]
-
-
-@aten("nanmedian.default")
-def nanmedian_of_all(b: Builder, x: Value) -> Value:
-    """The lower one of the middle elements that are numbers."""
-    return nanmedian(b, _flattened(b, x), 0)[0]
-
-
-def _flattened(b: Builder, x: Value) -> Value:
-    flat = b.reshape(x, [-1])
-    b.known[flat] = _Known((math.prod(b.shape(x)),))
-    return flat
-
-
-def _ordered(b: Builder, x: Value, place: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
-    """The element at a place among those of an axis in order."""
-    if not b.rank(x):
-        return x, b.constant(0, DType.I64)
-    axis = b.axis(dim, b.rank(x))
-    found = sort(b, x, dim)
-    values = [b.op("Gather", value, place, axis=axis) for value in found]
-    if keepdim:
-        values = [b.op("Unsqueeze", value, b.constant([axis], DType.I64)) for value in values]
-    return values[0], values[1]
-
-
-@aten("bucketize.Tensor", "bucketize.Scalar")
-def bucketize(b: Builder, x: Value, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
-    """Before which boundary each element lies; see `searchsorted`."""
-    return searchsorted(b, boundaries, x, out_int32=out_int32, right=right)
-
-
-@aten("searchsorted.Tensor", "searchsorted.Scalar")
-def searchsorted(
-    b: Builder,
-    sorted_sequence: Value,
-    x: Scalar,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Value | None = None,
-) -> Value:
-    """How many elements of a sequence, the last axis, are less than each element; or not more."""
-    if sorter is not None:
-        sorted_sequence = gather(b, sorted_sequence, -1, sorter)
-        b.known[sorted_sequence] = b.known[sorter]
-    dtype = b.promoted(sorted_sequence, x)
-    value = b.cast(x, dtype)
-    last = b.constant([-1], DType.I64)
-    rows = b.op("Unsqueeze", value, last)
-    sequence = b.cast(sorted_sequence, dtype)
-    sequence = b.op("Unsqueeze", sequence, b.constant([-2], DType.I64)) if b.rank(sorted_sequence) > 1 else sequence
-    op_type = "LessOrEqual" if right or side == "right" else "Less"
-    less = b.op(op_type, sequence, rows, dtype=DType.BOOL)
-    return b.cast(b.op("ReduceSum", b.cast(less, DType.I64), last, keepdims=0), b.dtype)

@@ -24,7 +24,7 @@ def _axes(b: Builder, x: Value, dim: _Dims) -> list[int]:
     return [b.axis(d, rank) for d in ([dim] if isinstance(dim, int) else dim)] if rank else []
 
 
-def _over(b: Builder, op_type: str, x: Value, axes: Sequence[int], keepdim: bool) -> Value:
+def over(b: Builder, op_type: str, x: Value, axes: Sequence[int], keepdim: bool) -> Value:
     """A reduction of ONNX; that over no axes is the tensor itself."""
     if not axes:
         return x
@@ -33,7 +33,7 @@ def _over(b: Builder, op_type: str, x: Value, axes: Sequence[int], keepdim: bool
 
 def reduced(op_type: str, b: Builder, x: Value, dim: _Dims = None, keepdim: bool = False, **_: Any) -> Value:
     """In the type of the result."""
-    return _over(b, op_type, b.cast(x, b.dtype), _axes(b, x, dim), keepdim)
+    return over(b, op_type, b.cast(x, b.dtype), _axes(b, x, dim), keepdim)
 
 
 aten("sum.default", "sum.dim_IntList")(partial(reduced, "ReduceSum"))
@@ -43,7 +43,7 @@ aten("prod.default", "prod.dim_int")(partial(reduced, "ReduceProd"))
 
 def _extreme(op_type: str, b: Builder, x: Value, dim: _Dims = (), keepdim: bool = False) -> Value:
     if b.dtype is DType.BOOL:
-        return b.cast(_over(b, op_type, b.cast(x, DType.U8), _axes(b, x, dim), keepdim), DType.BOOL)
+        return b.cast(over(b, op_type, b.cast(x, DType.U8), _axes(b, x, dim), keepdim), DType.BOOL)
     return reduced(op_type, b, x, dim, keepdim)
 
 
@@ -57,7 +57,7 @@ def _extreme_and_place(op_type: str, b: Builder, x: Value, dim: int, keepdim: bo
     if not b.rank(x):
         return x, b.constant(0, DType.I64)
     data = b.cast(x, DType.U8) if b.dtype_of(x) is DType.BOOL else x
-    value = _over(b, f"Reduce{op_type}", data, [axis], keepdim)
+    value = over(b, f"Reduce{op_type}", data, [axis], keepdim)
     place = b.op(f"Arg{op_type}", data, dtype=DType.I64, axis=axis, keepdims=int(keepdim))
     return b.cast(value, b.dtype_of(x)), place
 
@@ -83,7 +83,7 @@ aten("argmin.default")(partial(_place, "ArgMin"))
 
 def _truths(op_type: str, b: Builder, x: Value, dim: _Dims = None, keepdim: bool = False) -> Value:
     truths = b.cast(b.cast(x, DType.BOOL), DType.U8)
-    return b.cast(_over(b, op_type, truths, _axes(b, x, dim), keepdim), b.dtype)
+    return b.cast(over(b, op_type, truths, _axes(b, x, dim), keepdim), b.dtype)
 
 
 aten("any.default", "any.dim", "any.dims")(partial(_truths, "ReduceMax"))
@@ -96,9 +96,9 @@ def _variance(b: Builder, x: Value, axes: Sequence[int], correction: float, keep
     own = b.dtype_of(x)
     dtype = DType.F32 if own.bits < 32 else own
     wide = b.cast(x, dtype)
-    mean = _over(b, "ReduceMean", wide, axes, keepdim=True)
+    mean = over(b, "ReduceMean", wide, axes, keepdim=True)
     deviation = b.op("Sub", wide, mean)
-    total = _over(b, "ReduceSum", b.op("Mul", deviation, deviation), axes, keepdim)
+    total = over(b, "ReduceSum", b.op("Mul", deviation, deviation), axes, keepdim)
     count = b.constant(1, DType.I64)
     for axis in axes:
         size = b.shape(x)[axis]
@@ -161,15 +161,15 @@ def vector_norm(
 def _norm(b: Builder, x: Value, power: float, axes: Sequence[int], keepdim: bool = False) -> Value:
     dtype, y = b.dtype, b.op("Abs", x)
     if math.isinf(power):
-        return _over(b, "ReduceMax" if power > 0 else "ReduceMin", y, axes, keepdim)
+        return over(b, "ReduceMax" if power > 0 else "ReduceMin", y, axes, keepdim)
     if power == 0:
         some = b.op("Not", b.op("Equal", y, b.cast(0, dtype), dtype=DType.BOOL))
-        return _over(b, "ReduceSum", b.cast(some, dtype), axes, keepdim)
+        return over(b, "ReduceSum", b.cast(some, dtype), axes, keepdim)
     if power == 1:
-        return _over(b, "ReduceSum", y, axes, keepdim)
+        return over(b, "ReduceSum", y, axes, keepdim)
     if power == 2:
-        return b.op("Sqrt", _over(b, "ReduceSum", b.op("Mul", y, y), axes, keepdim))
-    total = _over(b, "ReduceSum", b.op("Pow", y, b.cast(float(power), dtype)), axes, keepdim)
+        return b.op("Sqrt", over(b, "ReduceSum", b.op("Mul", y, y), axes, keepdim))
+    total = over(b, "ReduceSum", b.op("Pow", y, b.cast(float(power), dtype)), axes, keepdim)
     return b.op("Pow", total, b.cast(1 / float(power), dtype))
 
 
@@ -184,30 +184,6 @@ def cdist(b: Builder, x: Value, y: Value, p: float, compute_mode: int | None) ->
     """The norms of the differences of all pairs of rows."""
     rows, columns = b.op("Unsqueeze", x, b.constant([-2], DType.I64)), b.op("Unsqueeze", y, b.constant([-3], DType.I64))
     return _norm(b, b.op("Sub", rows, columns), p, [-1])
-
-
-@aten("histc.default")
-def histc(b: Builder, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
-    """How many elements lie in each of equal parts of a range; the last one has its end."""
-    wide = DType.F64 if b.dtype_of(x) is DType.F64 or b.dtype_of(x).is_integer else DType.F32
-    y = b.reshape(b.cast(x, wide), [-1])
-    if min != max:
-        low, high = b.cast(float(min), wide), b.cast(float(max), wide)
-    elif any(size == 0 for size in b.shape(x)):
-        low, high = b.cast(0.0, wide), b.cast(1.0, wide)
-    else:  # that of the data, widened where there is one number only
-        low, high = (_over(b, op_type, y, [0], keepdim=False) for op_type in ("ReduceMin", "ReduceMax"))
-        widened = b.cast(b.op("Equal", low, high, dtype=DType.BOOL), wide)
-        low, high = b.op("Sub", low, widened), b.op("Add", high, widened)
-    part = b.op("Div", b.op("Mul", b.op("Sub", y, low), b.cast(float(bins), wide)), b.op("Sub", high, low))
-    part = b.op("Min", b.op("Floor", part), b.cast(float(bins - 1), wide))
-    inside = b.op(
-        "And", b.op("GreaterOrEqual", y, low, dtype=DType.BOOL), b.op("LessOrEqual", y, high, dtype=DType.BOOL)
-    )
-    part = b.op("Where", inside, part, b.cast(-1, wide), dtype=wide)
-    numbers = b.constant(np.arange(bins, dtype=wide.numpy)[:, None])
-    found = b.cast(b.op("Equal", numbers, part, dtype=DType.BOOL), b.dtype)
-    return _over(b, "ReduceSum", found, [1], keepdim=False)
 
 
 def _running(op_type: str, b: Builder, x: Value, dim: int, **_: Any) -> Value:
@@ -234,7 +210,7 @@ def _scanned(
     padded = b.op("Pad", x, b.ints(pads), b.cast(neutral, b.dtype), mode="constant") if any(pads) else x
     blocks = b.reshape(padded, [*before, count, _BLOCK, *after])
     own = b.op(op_type, blocks, b.constant(axis + 1, DType.I64), exclusive=int(exclusive))
-    totals = _over(b, total, blocks, [axis + 1], keepdim=False)
+    totals = over(b, total, blocks, [axis + 1], keepdim=False)
     carried = _scanned(op_type, b, totals, [*before, count, *after], axis, exclusive=True)
     found = b.op(combined, own, b.op("Unsqueeze", carried, b.constant([axis + 1], DType.I64)))
     found = b.reshape(found, [*before, count * _BLOCK, *after])
@@ -273,7 +249,7 @@ def _running_extreme(op_type: str, b: Builder, x: Value, dim: int) -> tuple[Valu
     dtype = b.dtype_of(data)
     least, most = (-math.inf, math.inf) if dtype.is_float else dtype.limits
     rows = _preceding(b, data, axis, b.cast(least if op_type == "Max" else most, dtype))
-    value = _over(b, f"Reduce{op_type}", rows, [axis + 1], keepdim=False)
+    value = over(b, f"Reduce{op_type}", rows, [axis + 1], keepdim=False)
     extreme = b.op("Unsqueeze", value, b.constant([axis + 1], DType.I64))
     equal = b.op("Equal", rows, extreme, dtype=DType.BOOL)
     if dtype.is_float:
@@ -295,7 +271,7 @@ def logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
         return x
     axis = b.axis(dim, b.rank(x))
     rows = _preceding(b, x, axis, b.cast(-math.inf, b.dtype))
-    return _over(b, "ReduceLogSumExp", rows, [axis + 1], keepdim=False)
+    return over(b, "ReduceLogSumExp", rows, [axis + 1], keepdim=False)
 
 
 @aten("_pdist_forward.default")
@@ -323,4 +299,4 @@ def trilinear(
         b.op("Unsqueeze", own, b.constant(list(axes), DType.I64)) if axes else own
         for own, axes in ((x, expand1), (y, expand2), (z, expand3))
     ]
-    return _over(b, "ReduceSum", b.op("Mul", b.op("Mul", wide[0], wide[1]), wide[2]), list(sumdim), keepdim=False)
+    return over(b, "ReduceSum", b.op("Mul", b.op("Mul", wide[0], wide[1]), wide[2]), list(sumdim), keepdim=False)

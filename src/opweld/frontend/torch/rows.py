@@ -23,14 +23,17 @@ _FAMILIES = (
     "comparisons",
     "convolutions",
     "creation",
+    "histograms",
     "indexing",
     "movement",
     "normalizations",
+    "ordering",
     "pools",
     "products",
     "quantized",
     "reductions",
     "resampling",
+    "segments",
     "triangular",
 )
 _rows: dict[str, Row] = {}
