@@ -12,7 +12,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 SMALL  := $(VENV)/.ready-for-demo
 READY  := $(VENV)/.ready
 
-.PHONY: demo test models bench check clean chromium emulator
+.PHONY: demo test models bench check lint types clean chromium emulator
 .DELETE_ON_ERROR:
 
 # Commands are tested in processes of their own, and test files are rewritten when they are read: a third of the time of
@@ -62,10 +62,14 @@ emulator:
 	  || { timeout 120 apt-get update -qq && timeout 300 apt-get install -y -qq --no-install-recommends qemu-user libc6-arm64-cross; } \
 	  || echo 'no emulators: the tests of AArch64 and of smaller processors are skipped' >&2
 
-# With the 4 GB that node takes by itself, pyright empties its cache of types again and again, and takes twice as long.
-check: $(READY)
+check: lint types
+
+lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+# With the 4 GB that node takes by itself, pyright empties its cache of types again and again, and takes twice as long.
+types: $(READY)
 	NODE_OPTIONS=--max-old-space-size=8192 $(BIN)/pyright
 
 $(VENV)/bin/python:
