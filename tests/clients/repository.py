@@ -71,9 +71,10 @@ def write_models(folder: Path) -> None:
 
 
 @contextmanager
-def served(folder: Path, http: int = 0, grpc: int = 0) -> Generator[tuple[str, str]]:
-    """`opweld serve` of a repository, with shared memory: its addresses for HTTP and gRPC. Ports of 0 are free ones."""
-    command = [sys.executable, "-m", "opweld", "serve", str(folder), "--shared-memory"]
+def served(models: Path | str, http: int = 0, grpc: int = 0) -> Generator[tuple[str, str]]:
+    """`opweld serve` of a repository or a NAME=MODEL, with shared memory: its addresses for HTTP and gRPC. Ports of 0
+    are free ones."""
+    command = [sys.executable, "-m", "opweld", "serve", str(models), "--shared-memory"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     with subprocess.Popen(
         [*command, "--port", str(http), "--grpc-port", str(grpc)], stderr=subprocess.PIPE, text=True, env=environment

@@ -52,7 +52,7 @@ def python() -> Path:
 @pytest.mark.slow
 def test_clients(python: Path, tmp_path: Path) -> None:
     write_models(tmp_path)
-    with served(tmp_path) as addresses:
+    with served(f"simple={tmp_path}/simple/1/model.onnx") as addresses:
         command = [str(python), str(HERE / "kserve_program.py"), *addresses]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.stdout == "all of it\n", ran.stderr
