@@ -432,6 +432,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         ),
         (normal(2, 7, 7) + 4 * torch.eye(7), normal(2, 7, 3), normal(2, 3, 7)),
     ),
+    "many triangular systems": (
+        lambda a, x: torch.linalg.solve_triangular(a, x, upper=False),
+        (normal(1, 2, 1, 2, 3, 3) + 4 * torch.eye(3), normal(1, 2, 1, 2, 3, 2)),
+    ),
     # complex numbers
     "complex arithmetic": (
         lambda x, y: (

@@ -18,13 +18,15 @@ def solve_triangular(
         return b.expanded(b.cast(0, b.dtype), b.sizes(rhs))
     turned = [*range(rank - 2), rank - 1, rank - 2]
     lower = b.op("Transpose", a, perm=turned) if upper else a
-    inverse = _lower_inverse(b, lower, b.sizes(a)[:-2], order, unitriangular)
+    flat = b.reshape(lower, [-1, order, order])  # blocks have axes of their own
+    count = b.op("Squeeze", b.op("Shape", flat, dtype=DType.I64, start=0, end=1), b.constant([0], DType.I64))
+    inverse = b.reshape(_lower_inverse(b, flat, count, order, unitriangular), b.sizes(a))
     inverse = b.op("Transpose", inverse, perm=turned) if upper else inverse
     return b.op("MatMul", inverse, rhs) if left else b.op("MatMul", rhs, inverse)
 
 
-def _lower_inverse(b: Builder, a: Value, batch: list[int | Value], order: int, unitriangular: bool) -> Value:
-    """The inverse of lower triangular matrices [*batch, order, order].
+def _lower_inverse(b: Builder, a: Value, count: Value, order: int, unitriangular: bool) -> Value:
+    """The inverse of lower triangular matrices [count, order, order].
 
     From inverses of diagonal blocks those of blocks twice as large, so that the products are as many as the order has
     digits (Higham, Accuracy and Stability of Numerical Algorithms, 14.2.2):
@@ -32,41 +34,45 @@ def _lower_inverse(b: Builder, a: Value, batch: list[int | Value], order: int, u
         [[p, 0], [r, q]]^-1 = [[p^-1, 0], [-q^-1 r p^-1, q^-1]]
     """
     full = 1 << (order - 1).bit_length()
-    rank = len(batch) + 2
     if full > order:  # with ones on the diagonal, which change nothing of the rest
-        a = b.op("Pad", a, b.ints([*[0] * (2 * rank - 2), *[full - order] * 2]), b.cast(0, b.dtype), mode="constant")
-    flat = b.reshape(a, [*batch, full * full])
-    diagonal = _strided(b, flat, rank - 2, 0, full * full, full + 1)
+        a = b.op(
+            "Pad",
+            a,
+            b.constant([0, 0, 0, 0, full - order, full - order], DType.I64),
+            b.cast(0, b.dtype),
+            mode="constant",
+        )
+    flat = b.reshape(a, [count, full * full])
+    diagonal = _strided(b, flat, 1, 0, full * full, full + 1)
     if unitriangular:
-        inverse = b.expanded(b.cast(1, b.dtype), [*batch, full])
+        inverse = b.expanded(b.cast(1, b.dtype), [count, full])
     else:
         past = b.constant([position >= order for position in range(full)])
         diagonal = b.op("Where", past, b.cast(1, b.dtype), diagonal, dtype=b.dtype) if full > order else diagonal
         inverse = b.op("Div", b.cast(1, b.dtype), diagonal)
-    inverse = b.reshape(inverse, [*batch, full, 1, 1])
+    inverse = b.reshape(inverse, [count, full, 1, 1])
     size = 1
     while size < full:
-        inverse, size = _merged(b, a, inverse, batch, full, size), 2 * size
-    inverse = b.reshape(inverse, [*batch, full, full])
-    for axis in (rank - 2, rank - 1) if full > order else ():
+        inverse, size = _merged(b, a, inverse, count, full, size), 2 * size
+    inverse = b.reshape(inverse, [count, full, full])
+    for axis in (1, 2) if full > order else ():
         inverse = _strided(b, inverse, axis, 0, order, 1)
     return inverse
 
 
-def _merged(b: Builder, a: Value, inverse: Value, batch: list[int | Value], full: int, size: int) -> Value:
-    """The inverses of diagonal blocks [*batch, full / (2 size), 2 size, 2 size], of those of half their size."""
-    axis, pairs = len(batch), full // (2 * size)
-    first, second = (_strided(b, inverse, axis, start, full // size, 2) for start in (0, 1))
-    # Of pairs of blocks the left lower quarters: [*batch, row of pairs, second, size, column of pairs, first, size].
-    blocks = b.reshape(a, [*batch, pairs, 2, size, pairs, 2, size])
-    blocks = _strided(b, _strided(b, blocks, axis + 1, 1, 2, 1), axis + 4, 0, 1, 1)
-    order = [*range(axis), axis, axis + 3, axis + 1, axis + 4, axis + 2, axis + 5]
-    blocks = b.reshape(b.op("Transpose", blocks, perm=order), [*batch, pairs * pairs, size, size])
-    below = _strided(b, blocks, axis, 0, pairs * pairs, pairs + 1)
+def _merged(b: Builder, a: Value, inverse: Value, count: Value, full: int, size: int) -> Value:
+    """The inverses of diagonal blocks [count, full / (2 size), 2 size, 2 size], of those of half their size."""
+    pairs = full // (2 * size)
+    first, second = (_strided(b, inverse, 1, start, full // size, 2) for start in (0, 1))
+    # Of pairs of blocks the left lower quarters: [count, row of pairs, second, size, column of pairs, first, size].
+    blocks = b.reshape(a, [count, pairs, 2, size, pairs, 2, size])
+    blocks = _strided(b, _strided(b, blocks, 2, 1, 2, 1), 5, 0, 1, 1)
+    blocks = b.reshape(b.op("Transpose", blocks, perm=[0, 1, 4, 2, 5, 3, 6]), [count, pairs * pairs, size, size])
+    below = _strided(b, blocks, 1, 0, pairs * pairs, pairs + 1)
     below = b.op("Neg", b.op("MatMul", b.op("MatMul", second, below), first))
-    above = b.expanded(b.cast(0, b.dtype), [*batch, pairs, size, size])
-    rows = (b.op("Concat", first, above, axis=axis + 2), b.op("Concat", below, second, axis=axis + 2))
-    return b.op("Concat", *rows, axis=axis + 1)
+    above = b.expanded(b.cast(0, b.dtype), [count, pairs, size, size])
+    rows = (b.op("Concat", first, above, axis=3), b.op("Concat", below, second, axis=3))
+    return b.op("Concat", *rows, axis=2)
 
 
 def _strided(b: Builder, x: Value, axis: int, start: int, end: int, step: int) -> Value:
