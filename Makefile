@@ -32,8 +32,8 @@ test: $(READY)
 	  $(PYTEST) -m "not models and not slow" --target $$other $(COMPILED); }
 
 # What a target decides: C text of kernels, graphs from end to end. Everything else is the same for all, or names targets
-# of its own, as tests of schedules and tile programs do.
-COMPILED := tests/unit/codegen tests/unit/test_compile.py tests/random/test_net.py
+# of its own, as tests of schedules, tile programs and kernels for GPUs do.
+COMPILED := tests/unit/codegen --ignore tests/unit/codegen/triton tests/unit/test_compile.py tests/random/test_net.py
 
 models: $(READY) chromium emulator
 	$(PYTEST) -m "models or slow"
