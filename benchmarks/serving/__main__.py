@@ -42,6 +42,7 @@ def main() -> None:
     )
     parser.add_argument("--p99", type=float, default=50.0, help="milliseconds")
     parser.add_argument("--seconds", type=float, default=5.0, help="of one rate")
+    parser.add_argument("--part", type=float, default=0.5, help="of the throughput, in LoadGen's Server scenario")
     parser.add_argument("--minutes", type=float, default=10.0, help="of overload")
     parser.add_argument("--mlserver", default=sys.executable, help="the interpreter that has mlserver")
     given = parser.parse_args()
@@ -51,7 +52,7 @@ def main() -> None:
         for load in chosen:
             if given.what == "loadgen":
                 with servers.opweld([load], Path(folder)) as address:
-                    loadgen.run(load, Http(HOST, address.http), load.feeds(COUNT), given.p99 / 1e3)
+                    loadgen.run(load, Http(HOST, address.http), load.feeds(COUNT), given.p99 / 1e3, given.part)
                 continue
             for server in given.servers if given.what == "capacity" else given.servers[:1]:
                 with started(server, [load], Path(folder), given.mlserver) as address:

@@ -24,11 +24,14 @@ AT_ONCE = 64
 SCENARIOS = ("SingleStream", "Server", "Offline")
 
 
-def run(load: Load, transport: Transport, feeds: Sequence[Feed], latency: float, seconds: float = 60.0) -> None:
+def run(
+    load: Load, transport: Transport, feeds: Sequence[Feed], latency: float, part: float, seconds: float = 60.0
+) -> None:
     """All scenarios of a model behind a transport; prints what LoadGen says of each.
 
     Args:
         latency: seconds that 99% of the Server scenario's requests may take.
+        part: of what 16 clients get that the Server scenario asks for.
         seconds: of a scenario at least; MLPerf's rules want 600 for a submission.
     """
     requests = [http_request(load.name, feed) for feed in feeds]
@@ -39,7 +42,7 @@ def run(load: Load, transport: Transport, feeds: Sequence[Feed], latency: float,
         alone = asyncio.run_coroutine_threadsafe(closed_loop(transport, requests, 1, 3.0), loop).result()
         busy = asyncio.run_coroutine_threadsafe(closed_loop(transport, requests, 16, 3.0), loop).result()
         for scenario in SCENARIOS:
-            settings = _settings(scenario, alone.quantile(0.9), busy.answered, latency, seconds)
+            settings = _settings(scenario, alone.quantile(0.9), busy.answered, part, latency, seconds)
             print(f"{load.name:12} {scenario:12} {_scenario(settings, transport, requests, loop)}", flush=True)
     finally:
         asyncio.run_coroutine_threadsafe(transport.close(), loop).result()
@@ -48,14 +51,14 @@ def run(load: Load, transport: Transport, feeds: Sequence[Feed], latency: float,
         loop.close()
 
 
-def _settings(scenario: str, alone: float, rate: float, latency: float, seconds: float) -> Any:
+def _settings(scenario: str, alone: float, rate: float, part: float, latency: float, seconds: float) -> Any:
     settings = _loadgen.TestSettings()
     settings.scenario = getattr(_loadgen.TestScenario, scenario)
     settings.mode = _loadgen.TestMode.PerformanceOnly
     settings.min_duration_ms = round(1e3 * seconds)
     settings.min_query_count = 1 if scenario == "Offline" else 100
     settings.single_stream_expected_latency_ns = round(1e9 * alone)
-    settings.server_target_qps = 0.7 * rate
+    settings.server_target_qps = part * rate
     settings.server_target_latency_ns = round(1e9 * latency)
     settings.server_target_latency_percentile = 0.99
     settings.offline_expected_qps = rate
