@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
         run_as(target)
     for name in ("OPWELD_DEBUG", "OPWELD_DUMP", "OPWELD_CC"):
         os.environ.pop(name, None)
+    # A shell has what it starts in the background ignore Ctrl-C, and so do the programs that tests start and send one.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Triton decides when it is imported whether its kernels are compiled or interpreted; a test that compiles some does
     # so in a process without this.
     os.environ["TRITON_INTERPRET"] = "1"
