@@ -73,14 +73,19 @@ def loads() -> dict[str, Load]:
     }
 
 
-def http_request(name: str, feed: Feed, host: str = "localhost") -> bytes:
-    """POST of a feed in the binary form of the protocol, answered in the same."""
+def http_request(name: str, feed: Feed, host: str = "localhost", timeout: float | None = None) -> bytes:
+    """POST of a feed in the binary form of the protocol, answered in the same.
+
+    Args:
+        timeout: seconds after which nobody wants the answer; the server is told.
+    """
     inputs: list[Any] = []
     for key, array in feed.items():
         tensor = triton_http.InferInput(key, list(array.shape), np_to_triton_dtype(array.dtype))
         tensor.set_data_from_numpy(array, binary_data=True)
         inputs.append(tensor)
-    made: Any = triton_http.InferenceServerClient.generate_request_body(inputs)
+    limit = None if timeout is None else round(1e6 * timeout)
+    made: Any = triton_http.InferenceServerClient.generate_request_body(inputs, timeout=limit)
     body, header = made
     return (
         f"POST /v2/models/{name}/infer HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/octet-stream\r\n"

@@ -110,7 +110,7 @@ class Batcher:
        itself, or half of that where others can run beside it, for the calls behind it are better off there; and than
        useful: where `fixed` is 10% of a run, more rows gain nothing, and whoever is in it waits for all of them. Where
        the first call is late already, more come than are answered: then throughput is all that counts, and `max_rows`
-       the only limit.
+       the only limit, but for the first deadline of its calls.
     5. Calls of unequal length share a run if the run that is saved takes longer than the padding.
     6. A run has as many threads, and as many runs begin beside each other on the processors that are free, as by these
        costs answer all waiting calls first: a call that comes alone has all threads, if that is faster; where many
@@ -270,13 +270,16 @@ class Batcher:
         others = itertools.islice(kind.waiting, 1, None)
         if self.ragged:
             others = sorted(others, key=lambda one: abs(one.length - first.length))
-        share = -(-len(kind.waiting) // beside)
+        share, deadline = -(-len(kind.waiting) // beside), first.deadline
         for one in others:
             if len(calls) == share:
                 return calls, True
             longest = max(length, one.length)
             size = (rows + one.rows) * longest
             if rows + one.rows > self.max_rows or size > most:
+                return calls, True
+            deadline = min(deadline, one.deadline)
+            if deadline < math.inf and now + cost.seconds(size) > deadline:
                 return calls, True
             padding = size - rows * length - one.rows * one.length
             if padding * cost.each > cost.fixed:

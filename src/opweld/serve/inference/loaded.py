@@ -138,8 +138,10 @@ class LoadedModel:
         for one in batch.calls:
             pending: _Pending = one.call
             result = outcome.results.get(one)
-            tally.ended(max(0, begun - pending.came), took, failed=not isinstance(result, list))
-            if result is None or pending.answer.done():
+            given_up = pending.answer.done()
+            failed = not isinstance(result, list) or (given_up and not pending.answer.cancelled())
+            tally.ended(max(0, begun - pending.came), took, failed=failed)
+            if result is None or given_up:
                 continue  # nobody waits for it any more
             if isinstance(result, OpweldError):
                 pending.answer.set_exception(result)
@@ -155,10 +157,13 @@ class LoadedModel:
         pending: _Pending = one.call
         self.tally.refused += 1
         if not pending.answer.done():
-            pending.answer.set_exception(LateError(f"{self.name!r} cannot answer by the deadline"))
+            pending.answer.set_exception(self._lateness())
         self._leave()
 
     # ---- inside ----
+
+    def _lateness(self) -> LateError:
+        return LateError(f"{self.name!r} cannot answer by the deadline")
 
     def _waiting(self, feeds: Mapping[str, Array], call: Call) -> Waiting:
         kind, rows, length = (None, 1, 1) if self._rows is None else self._rows.kind(feeds)
@@ -169,9 +174,12 @@ class LoadedModel:
         return Waiting(kind, rows, length, now, due, deadline, pending)
 
     def _expired(self, one: Waiting) -> None:
-        """The deadline of a call has come."""
+        """The deadline of a call has come. Who asked is told now; a run that it is in goes on for others."""
+        pending: _Pending = one.call
         if self._dispatcher.withdraw(self, one):
             self.late(one)
+        elif not pending.answer.done():
+            pending.answer.set_exception(self._lateness())
 
     def _answer(self, calls: Sequence[Waiting], threads: int, outcome: _Outcome) -> None:
         """Adds what calls get from a run that they share, or from more of them where it fails."""

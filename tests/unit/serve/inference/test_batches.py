@@ -173,6 +173,21 @@ def test_a_call_whose_deadline_comes_while_it_waits() -> None:
     asyncio.run(scenario())
 
 
+def test_a_call_whose_deadline_comes_while_it_runs() -> None:
+    async def scenario() -> None:
+        serving = Serving()
+        late = serving.ask(1, deadline=time.monotonic() + 0.01)
+        with pytest.raises(LateError, match="'d' cannot answer by the deadline"):
+            await late
+        assert serving.model.statistics.running == 1  # what was begun goes on
+        serving.tensors.open.set()
+        await serving.dispatcher.drain()
+        told = serving.model.statistics
+        assert (told.calls, told.failures, told.running) == (0, 1, 0)
+
+    asyncio.run(scenario())
+
+
 def test_what_waits_is_answered_when_the_model_is_unloaded() -> None:
     async def scenario() -> None:
         serving = Serving()
