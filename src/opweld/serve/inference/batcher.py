@@ -33,6 +33,10 @@ threads that nobody uses would never change again."""
 _BLINK: Final = 50e-6
 """Seconds that are too short to wait: a thread sleeps longer."""
 
+_SURE: Final = 1.5
+"""Times what a run takes by what is known, which it hardly exceeds: calls that would be a moment late were computed for
+nobody, and where more come than are answered, all that is begun is nearly late."""
+
 _LEAST: Final = 2
 """Calls of equal length that are put together in any case where they wait: runs of one size would never show that
 others are useful."""
@@ -115,9 +119,9 @@ class Batcher:
     6. A run has as many threads, and as many runs begin beside each other on the processors that are free, as by these
        costs answer all waiting calls first: a call that comes alone has all threads, if that is faster; where many
        wait, each processor has a run of its own, as threads that wait for each other get less done.
-    7. A call whose deadline its own run cannot meet any more is not begun. Where nothing of its kind runs or waits
-       before it, it is begun until the deadline has passed: what a run takes is only an estimate, and one that is too
-       high would never be corrected if all calls were refused by it.
+    7. A call whose deadline its own run cannot surely meet any more is not begun. Where nothing of its kind runs or
+       waits before it, it is begun until the deadline has passed: what a run takes is only an estimate, and one that is
+       too high would never be corrected if all calls were refused by it.
 
     Times are seconds of any clock that the caller has.
     """
@@ -279,7 +283,7 @@ class Batcher:
             if rows + one.rows > self.max_rows or size > most:
                 return calls, True
             deadline = min(deadline, one.deadline)
-            if deadline < math.inf and now + cost.seconds(size) > deadline:
+            if deadline < math.inf and now + _SURE * cost.seconds(size) > deadline:
                 return calls, True
             padding = size - rows * length - one.rows * one.length
             if padding * cost.each > cost.fixed:
@@ -329,7 +333,7 @@ def _late(kind: _Kind, cost: Cost, now: float) -> list[Waiting]:
     found: list[Waiting] = []
     ahead = kind.running > 0
     for one in kind.waiting:
-        least = cost.seconds(one.rows * one.length) if ahead else 0.0
+        least = _SURE * cost.seconds(one.rows * one.length) if ahead else 0.0
         if now + least > one.deadline:
             found.append(one)
         else:
