@@ -42,7 +42,7 @@ def main() -> None:
     )
     parser.add_argument("--p99", type=float, default=50.0, help="milliseconds")
     parser.add_argument("--seconds", type=float, default=5.0, help="of one rate")
-    parser.add_argument("--part", type=float, default=0.5, help="of the throughput, in LoadGen's Server scenario")
+    parser.add_argument("--part", type=float, default=0.35, help="of the throughput, in LoadGen's Server scenario")
     parser.add_argument("--deadline", type=float, default=200.0, help="milliseconds of a request in overload")
     parser.add_argument("--minutes", type=float, default=10.0, help="of overload")
     parser.add_argument("--mlserver", default=sys.executable, help="the interpreter that has mlserver")
