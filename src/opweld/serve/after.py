@@ -11,6 +11,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
+def call_after(seconds: float, act: Callable[[], object]) -> asyncio.TimerHandle:
+    """Has the running loop call it after whole milliseconds. uvloop has no others, and does not wait at all for less
+    than half of one: a core would spin."""
+    return asyncio.get_running_loop().call_later(max(math.ceil(seconds * 1e3) / 1e3, 0.0), act)
+
+
 class After(Generic[T]):
     """One timer for all of them, on one event loop: what begins first is due first. Requests that end in time, as most
     do, set none and cancel none."""
@@ -32,8 +38,7 @@ class After(Generic[T]):
         self._begun.pop(one, None)
 
     def _wait(self, seconds: float) -> None:
-        # uvloop rounds to milliseconds, and does not wait at all for less than half of one: a core would spin.
-        self._timer = asyncio.get_running_loop().call_later(math.ceil(seconds * 1e3) / 1e3, self._look)
+        self._timer = call_after(seconds, self._look)
 
     def _look(self) -> None:
         self._timer = None

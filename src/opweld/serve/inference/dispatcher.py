@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from opweld.serve.after import call_after
 from opweld.serve.inference.batcher import Batch, Batcher, Waiting
 from opweld.serve.inference.cores import Cores, Going
 from opweld.serve.inference.workers import Workers
@@ -93,9 +94,7 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
         if again < math.inf:
-            # uvloop rounds to milliseconds, and does not wait at all for less than half of one: a core would spin.
-            wait = math.ceil((again - now) * 1e3) / 1e3
-            self._timer = asyncio.get_running_loop().call_later(max(wait, 0.0), self._woken)
+            self._timer = call_after(again - now, self._woken)
         if self._next_change is not None and not self._next_change.done():
             self._next_change.set_result(None)
 

@@ -67,38 +67,32 @@ def examined(session: Session, tensors: Tensors, settings: Settings) -> Examined
     seconds: dict[tuple[Hashable, int, int], float] = {}
     threads: Sequence[int] = (1,)
     try:
-        feeds = _made_up(session, rows)
-        threads = _useful(tensors, settings, feeds[0])
+        one = _row(session, 0)
+        threads = _useful(tensors, settings, one)
         for count in threads:
-            _measure(tensors, rows, feeds, count, _SECONDS / len(threads), seconds)
+            _measure(tensors, rows, one, count, _SECONDS / len(threads), seconds)
     except Exception:  # noqa: BLE001 - of made-up inputs: what runs take is learned from calls
         pass
     return Examined(rows, reason, threads, seconds)
 
 
-def _made_up(session: Session, rows: Rows | None) -> list[dict[str, Array]]:
-    """Inputs of 1, 2, 4, ... rows."""
-    one = _row(session, 0)
-    if rows is None:
-        return [one]
-    return [rows.join([one] * (1 << power)) for power in range(rows.most.bit_length())]
-
-
 def _measure(
     tensors: Tensors,
     rows: Rows | None,
-    feeds: Sequence[Mapping[str, Array]],
+    one: Mapping[str, Array],
     threads: int,
     most: float,
     seconds: dict[tuple[Hashable, int, int], float],
 ) -> None:
-    """Adds what runs with so many threads take; of no larger inputs once that has taken `most` seconds."""
-    begun = time.perf_counter()
-    for fed in feeds:
-        kind, size = _kind(rows, fed)
-        seconds[kind, size, threads] = _timed(tensors, fed, threads)
-        if time.perf_counter() - begun > most:
-            break
+    """Adds what runs with so many threads take, of 1, 2, 4, ... rows; of no more once that has taken `most` seconds."""
+    begun, count = time.perf_counter(), 1
+    while True:
+        feeds = one if rows is None else rows.join([one] * count)
+        kind, size = _kind(rows, feeds)
+        seconds[kind, size, threads] = _timed(tensors, feeds, threads)
+        count *= 2
+        if rows is None or count > rows.most or time.perf_counter() - begun > most:
+            return
 
 
 def _kind(rows: Rows | None, feeds: Mapping[str, Array]) -> tuple[Hashable, int]:
