@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Number, Value
@@ -26,23 +27,12 @@ def embedding_bag(
     """Rows of a table, combined in bags that begin at offsets; bags without rows are zero. What PyTorch returns beside
     them, for gradients, is not made."""
     dtype, bags = b.dtype, b.sizes(offsets)
-    zero, one = b.constant(0, DType.I64), b.constant(1, DType.I64)
+    one = b.constant(1, DType.I64)
     if include_last_offset:
         offsets = b.op("Slice", offsets, b.constant([0], DType.I64), b.constant([-1], DType.I64))
         bags = [b.op("Sub", b.cast(bags[0], DType.I64), one)]
     count, wide = b.sizes(indices)[0], [b.sizes(indices)[0], b.sizes(weight)[1]]
-    longer = b.op("Add", b.cast(count, DType.I64), one)
-    places = b.cast(offsets, DType.I64)
-    begun = b.op(
-        "ScatterElements",
-        b.expanded(zero, [longer]),
-        places,
-        b.op("Expand", one, b.op("Shape", places, dtype=DType.I64)),
-        axis=0,
-        reduction="add",
-    )
-    own = b.op("Sub", b.op("CumSum", begun, zero), one)  # the bag of each index, and of one more
-    bag = b.op("Slice", own, b.constant([0], DType.I64), b.constant([-1], DType.I64))
+    bag = b.op("Sub", _reached(b, b.cast(offsets, DType.I64), [count], 0), one)
     rows = b.op("Gather", weight, indices, axis=0)
     column = b.constant([1], DType.I64)
     if per_sample_weights is not None:
@@ -66,6 +56,17 @@ def embedding_bag(
         some = b.op("Greater", numbers, b.cast(0, dtype), dtype=DType.BOOL)
         return b.op("Where", some, found, b.cast(0, dtype), dtype=dtype), None, None, None
     return b.op("Div", found, b.op("Max", numbers, b.cast(1, dtype))), None, None, None
+
+
+def _reached(b: Builder, marks: Value, sizes: Sequence[int | Value], axis: int) -> Value:
+    """int64 of these sizes: how many marks along the last axis, which is `axis`, are at an element or before it; one
+    behind the last element counts for none."""
+    one = b.constant(1, DType.I64)
+    nothing = b.expanded(b.constant(0, DType.I64), [*sizes[:-1], b.op("Add", b.cast(sizes[-1], DType.I64), one)])
+    ones = b.op("Expand", one, b.op("Shape", marks, dtype=DType.I64))
+    marked = b.op("ScatterElements", nothing, marks, ones, axis=axis, reduction="add")
+    counts = b.op("CumSum", marked, b.constant(axis, DType.I64))
+    return b.op("Slice", counts, *(b.constant([number], DType.I64) for number in (0, -1, axis)))
 
 
 _SUM, _MAXIMUM = 0, 2
@@ -99,13 +100,7 @@ def segment_reduce(
         ends = b.cast(ends, DType.I64)
     else:
         ends = b.op("CumSum", b.cast(told, DType.I64), along)
-    # The segment of each element: how many end before it.
-    longer = b.op("Add", b.cast(sizes[axis], DType.I64), one)
-    nothing = b.expanded(b.constant(0, DType.I64), [*sizes[:axis], longer])
-    ones = b.op("Expand", one, b.op("Shape", ends, dtype=DType.I64))
-    ended = b.op("ScatterElements", nothing, ends, ones, axis=axis, reduction="add")
-    own = b.op("CumSum", ended, along)
-    own = b.op("Slice", own, b.constant([0], DType.I64), b.constant([-1], DType.I64), axes)
+    own = _reached(b, ends, sizes[: axis + 1], axis)  # how many segments end before an element
     rest = list(range(axis + 1, b.rank(data)))
     wide = b.op("Unsqueeze", own, b.constant(rest, DType.I64)) if rest else own
     everywhere = b.expanded(wide, sizes)
