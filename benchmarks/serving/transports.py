@@ -65,6 +65,11 @@ class _Answers(asyncio.Protocol):
         self._transport.write(request)
         return await self._waiting
 
+    @property
+    def answering(self) -> bool:
+        """Whether something of the answer has come."""
+        return bool(self._data)
+
     def close(self) -> None:
         """Ends the connection."""
         if self._transport is not None:
@@ -84,12 +89,18 @@ class Http:
             self._free.pop()
         if self._free:
             connection = self._free.pop()
-        else:
-            try:
-                loop = asyncio.get_running_loop()
-                _, connection = await loop.create_connection(_Answers, self._host, self._port)
-            except OSError:
-                return 0
+            status = await self._over(connection, request)
+            if status or connection.answering:
+                return status
+            # The server closed it as idle as the request was on its way. Such a one is sent again (RFC 9112, 9.3.1).
+        try:
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_connection(_Answers, self._host, self._port)
+        except OSError:
+            return 0
+        return await self._over(connection, request)
+
+    async def _over(self, connection: _Answers, request: bytes) -> int:
         try:
             status = await connection.send(request)
         except BaseException:

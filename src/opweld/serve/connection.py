@@ -13,7 +13,7 @@ from opweld.serve.transport import Gathering
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with those limits. Between requests it may be idle for as long as uvicorn lets it.
+    """uvicorn's protocol with those limits. uvicorn itself sees to how long it is kept between requests.
 
     Attributes:
         limits: set by `connection_of`.

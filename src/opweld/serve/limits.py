@@ -26,6 +26,8 @@ class Limits:
             server starts, or as many as four requests may have.
         head: bytes of what comes before a body over HTTP, the path and the headers.
         head_seconds: that a client has to send them.
+        idle: seconds that a connection is kept between requests. Load balancers keep theirs for 60 s at most by default
+            and must be the first to close one: a request that is sent as the server closes would be lost.
     """
 
     body: int = 4 << 20
@@ -36,6 +38,7 @@ class Limits:
     in_flight: int | None = None
     head: int = 64 << 10
     head_seconds: float = 10.0
+    idle: float = 75.0
 
     def __post_init__(self) -> None:
         for limit in fields(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import resource
 import socket
 import ssl
@@ -82,6 +83,7 @@ class Server(uvicorn.Server):
             server_header=False,
             ws="none",
             proxy_headers=False,
+            timeout_keep_alive=math.ceil(limits.idle),
             ssl_certfile=tls and tls.certificate,
             ssl_keyfile=tls and str(tls.key),
             ssl_ca_certs=tls and tls.clients and str(tls.clients),

@@ -43,6 +43,15 @@ def test_headers_that_are_too_large() -> None:
                 assert until_closed(connection).startswith(b"HTTP/1.1 431 ")
 
 
+def test_a_connection_is_kept_between_requests_for_longer_than_load_balancers_keep_theirs() -> None:
+    assert Limits().idle > 60
+    with serving(Limits(drain=0.0, idle=1.0)) as running, connect(running) as connection:
+        connection.sendall(head("/v1/models", 0, "GET"))
+        assert until_closed(connection).startswith(b"HTTP/1.1 200 ")
+    with serving(Limits(drain=0.0)) as running:
+        assert running.server.config.timeout_keep_alive == Limits().idle
+
+
 def test_a_header_without_end_is_not_gathered() -> None:
     with serving(Limits(drain=0.0, head_seconds=PATIENCE_S)) as running, connect(running) as connection:
         connection.sendall(head("/v1/models", 0, "GET")[:-2] + b"X: ")
