@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 import opweld
 from benchmarks.trained import TASKS, Feed, Task
+from opweld.calibration.error import error_of
 from opweld.experiments.peers import openvino
 from opweld.frontend.opset import at_opset, opset_of
-from opweld.quantize.error import error_of
 
 Array = NDArray[Any]
 Maker = Callable[[Task, Path], str]

@@ -66,6 +66,7 @@ ORDER = (
     ("inspection",),
     ("compile",),
     ("report",),
+    ("calibration",),
     ("quantize",),
     ("experiments",),
     ("onnxruntime", "torch"),
@@ -77,7 +78,10 @@ ORDER = (
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
 # Who may know ONNX and PyTorch: what reads, writes, compares with them. Others see a Program, or the graph of `ir.py`.
-ONNX_READERS = ("frontend", "rewrite", "verification", "quantize", "experiments", "torch", "backend", "cli", "kernels")
+ONNX_READERS = (
+    *("frontend", "rewrite", "verification", "calibration", "quantize", "experiments", "torch", "backend", "cli"),
+    "kernels",
+)
 ONNX_WRITERS = {Path("account/regions.py")}
 # Triton's interpreter takes tensors of PyTorch, and so does what runs an artifact in it; nothing else of the runtime.
 TORCH_USERS = {Path("runtime/cuda/interpreted.py")}

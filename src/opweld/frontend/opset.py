@@ -43,7 +43,7 @@ class Stripped:
         self.proto = onnx.ModelProto()
         for field, value in model.ListFields():
             if field.name not in ("graph", "functions", "training_info"):
-                _copy_field(self.proto, field.name, value)
+                copy_field(self.proto, field.name, value)
         # Before IR 4 the converter ignores initializers that are not inputs.
         self.proto.ir_version = max(self.proto.ir_version, 4)
         # One entry, under one name, since the converter changes only one.
@@ -56,7 +56,7 @@ class Stripped:
             copy = self.proto.functions.add()
             for field, value in function.ListFields():
                 if field.name != "node":
-                    _copy_field(copy, field.name, value)
+                    copy_field(copy, field.name, value)
             self._nodes(function.node, copy.node)
 
     def _graph(self, source: onnx.GraphProto, target: onnx.GraphProto) -> None:
@@ -67,7 +67,7 @@ class Stripped:
                 for tensor in source.initializer:
                     self._tensor(tensor, target.initializer.add())
             elif field.name != "value_info":  # stale after conversion, and inferred again
-                _copy_field(target, field.name, value)
+                copy_field(target, field.name, value)
         for value in (*target.input, *target.output):
             _forget_negative_dims(value)
 
@@ -76,7 +76,7 @@ class Stripped:
             copy = target.add()
             for field, value in node.ListFields():
                 if field.name != "attribute":
-                    _copy_field(copy, field.name, value)
+                    copy_field(copy, field.name, value)
             for attribute in node.attribute:
                 self._attribute(attribute, copy.attribute.add())
 
@@ -91,7 +91,7 @@ class Stripped:
                 for graph in source.graphs:
                     self._graph(graph, target.graphs.add())
             else:
-                _copy_field(target, field.name, value)
+                copy_field(target, field.name, value)
 
     def _tensor(self, source: TensorProto, target: TensorProto) -> None:
         # Computing the size of a message costs as much as writing it.
@@ -133,7 +133,8 @@ def _forget_negative_dims(value: onnx.ValueInfoProto) -> None:
             dim.ClearField("dim_value")
 
 
-def _copy_field(target: Any, name: str, value: Any) -> None:
+def copy_field(target: Any, name: str, value: Any) -> None:
+    """Copies a field of a message, as `ListFields` has it, into another message."""
     if isinstance(value, int | float | str | bytes):
         setattr(target, name, value)
     elif hasattr(value, "CopyFrom"):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from opweld.calibration.graph import Layer
+from opweld.calibration.progress import Progress, tell
 from opweld.quantize.calibrate import Observed
-from opweld.quantize.data import Progress
-from opweld.quantize.graph import Layer
 from opweld.quantize.placement import Placement
 from opweld.quantize.ranges import Method, range_of
 from opweld.quantize.scales import Affine, Codes, affine_of
@@ -63,7 +63,7 @@ def chosen(
     """The choice of the least error with all layers quantised; of equal ones the first."""
     errors: dict[Choice, float] = {}
     for i, (choice, setting) in enumerate(settings.items()):
-        _tell(progress, "comparing ranges", i, len(settings))
+        tell(progress, "comparing ranges", i, len(settings))
         errors[choice] = simulation.error(setting, observed, LOOKED_AT) if len(settings) > 1 else 0.0
     return min(settings, key=lambda choice: errors[choice])
 
@@ -74,7 +74,7 @@ def errors_alone(
     """By node, the error at the outputs where it alone is quantised."""
     found: dict[int, float] = {}
     for i, (node, version) in enumerate(setting.versions.items()):
-        _tell(progress, "measuring each node", i, len(setting.versions))
+        tell(progress, "measuring each node", i, len(setting.versions))
         found[node] = simulation.error(Setting({node: version}, setting.ranges), observed, LOOKED_AT)
     return found
 
@@ -95,26 +95,6 @@ def steps_back(setting: Setting, alone: Mapping[int, float], budget: Budget) -> 
     return found
 
 
-def within(steps: Sequence[Setting], budget: Budget, progress: Progress | None) -> int:
-    """The first of the steps that keeps the budget, as far as halving finds it; the last one does."""
-    if budget.loss(steps[0]) <= budget.most:
-        return 0
-    least, most = 0, len(steps) - 1  # `least` steps are too few, `most` are enough
-    while most - least > 1:
-        middle = (least + most) // 2
-        _tell(progress, "keeping to the budget", len(steps) - (most - least), len(steps))
-        if budget.loss(steps[middle]) <= budget.most:
-            most = middle
-        else:
-            least = middle
-    return most
-
-
 def unranged(layers: Collection[Layer], ranges: Mapping[str, Affine]) -> list[Layer]:
     """Layers that read what is 0 in all samples."""
     return [layer for layer in layers if layer.data and layer.data not in ranges]
-
-
-def _tell(progress: Progress | None, what: str, done: int, total: int) -> None:
-    if progress is not None:
-        progress(what, done, total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from opweld.quantize.graph import Graph
+from opweld.calibration.graph import Graph
 from opweld.quantize.placement import MOVING, POINTWISE
 
 Level = Literal["high", "medium", "low"]

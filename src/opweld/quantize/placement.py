@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from opweld.quantize.graph import Graph, Layer, attributes_of
+from opweld.calibration.graph import Graph, Layer, attributes_of
 
 MOVING = frozenset({
     "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Split", "Concat", "Gather",

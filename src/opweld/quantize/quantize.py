@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
 from numpy.typing import NDArray
 
+from opweld.calibration.budget import Metric, loss_by, within
+from opweld.calibration.data import Data, Sample, declared_inputs, random_samples, samples_of
+from opweld.calibration.error import error_of
+from opweld.calibration.graph import Graph, Layer, check_nodes, not_finite
+from opweld.calibration.moments import second_moments
+from opweld.calibration.prepare import prepared, size_of
+from opweld.calibration.progress import Progress, tell
+from opweld.calibration.seconds import seconds_of
+from opweld.calibration.shaped import Shaped, fixed
 from opweld.compile import compile as compile_model
-from opweld.errors import OptionError, UnsupportedError
+from opweld.errors import UnsupportedError
 from opweld.frontend.onnx import read_model
 from opweld.frontends.onnx import onnx_model
-from opweld.quantize.assign import Budget, Choice, chosen, errors_alone, ranges_by, steps_back, unranged, within
+from opweld.quantize.assign import Budget, Choice, chosen, errors_alone, ranges_by, steps_back, unranged
 from opweld.quantize.calibrate import Observed, observe
-from opweld.quantize.data import Data, Progress, Sample, declared_inputs, random_samples, samples_of
-from opweld.quantize.error import error_of
 from opweld.quantize.friendliness import friendliness
-from opweld.quantize.graph import Graph, Layer
-from opweld.quantize.hessian import second_moments
 from opweld.quantize.placement import MOVING, POINTWISE, Placement, needed, placed
-from opweld.quantize.prepare import prepared
-from opweld.quantize.report import NodeReport, Quantized, tell
-from opweld.quantize.request import Metric, Ranges, Request
+from opweld.quantize.report import NodeReport, Quantized, annotate
+from opweld.quantize.request import OPSETS, Ranges, Request
 from opweld.quantize.scales import Codes
-from opweld.quantize.seconds import seconds_of
-from opweld.quantize.shaped import Shaped, fixed
 from opweld.quantize.simulate import Simulation
-from opweld.quantize.versions import Precision, Rounding, Setting, Version, corrected, unusable, version_of
+from opweld.quantize.versions import Precision, Rounding, Setting, Version, corrected, in_blocks, version_of
 from opweld.quantize.writing import Writer
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def quantize(
     samples = random_samples(random, inputs) if random is not None else None
     samples = samples_of(data, inputs) if data is not None else samples
     apart = None if held_out is None else samples_of(held_out, inputs)
-    graph = prepared(model, precision)
-    work = _Work(graph, asked, _size(model, graph))
+    graph = _prepared(model, precision)
+    work = _Work(graph, asked, size_of(model, graph))
     work.layers = work.usable()
     if random is not None:
         work.notes.append("the samples are random numbers, as was asked: ranges and errors are not those of real data")
@@ -129,13 +129,8 @@ class _Work:
         node has, UnsupportedError where none is left."""
         graph, keep = self.graph, self.asked.keep
         layers = graph.layers()
-        names = {graph.label(i) for i in range(len(graph.nodes))}
-        for name in keep:
-            if name not in names:
-                raise OptionError(
-                    f"keep: there is no node {name!r} in the model once it is optimised: see the table's names"
-                )
-        bad = unusable(graph, layers)
+        check_nodes(graph, keep)
+        bad = not_finite(graph, layers)
         self.notes += [f"node {graph.label(node)!r} stays in float: {why}" for node, why in bad.items()]
         self.refused |= bad | {layer.node: "stays in float as asked" for layer in layers if layer.name in keep}
         return _left([layer for layer in layers if layer.node not in self.refused])
@@ -149,7 +144,7 @@ class _Work:
         else:
             values = tuple(dict.fromkeys(layer.data for layer in self.layers if layer.data))
         simulation = Simulation(graph, self.layers, values, self.placement, asked.activations, asked.progress)
-        moments = second_moments(graph, self.layers) if asked.precision == "int4-weights" else {}
+        moments = second_moments(graph, in_blocks(graph, self.layers)) if asked.precision == "int4-weights" else {}
         observed = observe(
             graph, simulation.run, values, self.layers, moments, samples, held_out, asked.progress
         )  # fmt: skip
@@ -181,14 +176,14 @@ class _Work:
         for rounding in roundings:
             plain: dict[int, Version] = {}
             for i, layer in enumerate(self.layers):
-                _tell(asked.progress, "rounding weights", i, len(self.layers))
+                tell(asked.progress, "rounding weights", i, len(self.layers))
                 plain[layer.node] = version_of(graph, layer, asked.precision, rounding, observed)
             versions[rounding, False] = plain
             better = {layer.node: corrected(graph, layer, plain[layer.node], observed) for layer in self.layers}
             if any(version.bias is not None for version in better.values()):
                 versions[rounding, True] = better
         for i, method in enumerate(asked.methods):
-            _tell(asked.progress, "choosing ranges", i, len(asked.methods))
+            tell(asked.progress, "choosing ranges", i, len(asked.methods))
             ranges = {}
             if self.placement is not None:
                 ranges = ranges_by(observed, self.placement, method, asked.activations)
@@ -201,18 +196,14 @@ class _Work:
     ) -> Quantized:
         """The model, its error measured as it is written: where that is over the budget, a step back and again."""
         asked, steps, place = self.asked, [setting], 0
-        right = asked.metric(observed.answers) if asked.metric is not None else 0.0
-
-        def loss(answers: list[dict[str, Array]]) -> float:
-            return error_of(answers, observed.answers) if asked.metric is None else right - asked.metric(answers)
-
+        loss = loss_by(asked.metric, observed.answers)
         if asked.max_error is not None:
             budget = Budget(
                 asked.max_error, lambda one: loss(simulation.answers(one, observed.samples)),
                 self._saved(setting, observed), self._narrower(setting),
             )  # fmt: skip
             steps = steps_back(setting, alone, budget)
-            place = within(steps, budget, asked.progress)
+            place = within(steps, budget.loss, budget.most, asked.progress)
         while True:
             made = Writer(self.graph, asked.activations).write(self.layers, steps[place], self.placement)
             runner = Shaped(made, asked.progress)
@@ -263,7 +254,7 @@ class _Work:
             written = version.precision if version else "int8" if handed_on else "float"
             nodes[i] = NodeReport(graph.label(i), node.op_type, written, level, reason, alone)
         measured = (i for i in nodes if i in setting.versions or i in self.refused)
-        tell(made, {graph.nodes[i].output[0]: nodes[i] for i in measured})
+        annotate(made, {graph.nodes[i].output[0]: nodes[i] for i in measured})
         choice = plan.choice
         return Quantized(
             made, tuple(nodes.values()), asked.precision,
@@ -275,20 +266,18 @@ class _Work:
         )  # fmt: skip
 
 
+def _prepared(model: OnnxModel, precision: Precision) -> Graph:
+    wanted = OPSETS[precision]
+    try:
+        return prepared(model, wanted)
+    except UnsupportedError as error:
+        hint = "; int8-weights needs opset 13 only" if wanted > OPSETS["int8"] else ""
+        raise UnsupportedError(f"{precision} needs opset {wanted}: {error}{hint}") from error
+
+
 def _left(layers: list[Layer]) -> list[Layer]:
     if not layers:
         raise UnsupportedError(
             "nothing can be quantised: no Conv, ConvTranspose, Gemm or MatMul has float32 weights, nor has a Gather"
         )
     return layers
-
-
-def _tell(progress: Progress | None, what: str, done: int, total: int) -> None:
-    if progress is not None:
-        progress(what, done, total)
-
-
-def _size(model: OnnxModel, graph: Graph) -> int:
-    if isinstance(model, str | os.PathLike):
-        return Path(model).stat().st_size
-    return len(model) if isinstance(model, bytes) else graph.model.ByteSize()

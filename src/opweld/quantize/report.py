@@ -39,7 +39,7 @@ class NodeReport:
     error: float | None
 
 
-def tell(model: onnx.ModelProto, outputs: Mapping[str, NodeReport]) -> None:
+def annotate(model: onnx.ModelProto, outputs: Mapping[str, NodeReport]) -> None:
     """Writes into the nodes of a model, by their first outputs, what quantising them costs, as metadata that `explain`
     shows."""
     for node in model.graph.node:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
+from opweld.calibration.budget import Metric, check_budget
+from opweld.calibration.progress import Progress
 from opweld.errors import OptionError
-from opweld.quantize.data import Progress
 from opweld.quantize.ranges import METHODS, Method
 from opweld.quantize.scales import Codes
 from opweld.quantize.versions import Precision
 
 Ranges = Literal["best", "minmax", "percentile", "entropy", "mse"]
-Metric = Callable[[Sequence[Mapping[str, Any]]], float]
-"""The score of answers, dicts of arrays by output, to the samples that errors are measured on, in their order."""
+
+OPSETS: dict[Precision, int] = {"int8": 13, "int8-weights": 13, "int4-weights": 21}
+"""By precision, the first opset that says it: scales a channel since 13, int4 and blocks since 21."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,7 @@ class Request:
         ):
             if value not in known:
                 raise OptionError(f"{name} is {value!r}, expected {', '.join(known)}")
-        if self.max_error is not None and not 0 <= self.max_error < float("inf"):
-            raise OptionError(f"max_error is {self.max_error}, expected a part of the outputs' size, such as 0.01")
+        check_budget(self.max_error)
         if self.metric is not None and self.max_error is None:
             raise OptionError("a metric needs a budget: say with max_error how much the score may fall")
 

@@ -7,21 +7,23 @@ compiling anything again. The values are outputs too, so that ranges are gathere
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from opweld.calibration.data import Sample
+from opweld.calibration.edits import Edits, fed_weights
+from opweld.calibration.error import error_of
+from opweld.calibration.graph import Graph, Layer
+from opweld.calibration.progress import Progress
+from opweld.calibration.shaped import Shaped
 from opweld.quantize.calibrate import Observed
-from opweld.quantize.data import Progress, Sample
-from opweld.quantize.error import error_of
-from opweld.quantize.graph import Graph, Layer
 from opweld.quantize.placement import Placement, needed
 from opweld.quantize.scales import Codes
-from opweld.quantize.shaped import Shaped
 from opweld.quantize.versions import Setting
 
 Array = NDArray[Any]
@@ -50,15 +52,14 @@ class Simulation:
         self.graph, self.layers, self.placement = graph, layers, placement
         self.values = () if placement is None else placement.values
         self._low, self._high = (0, 255) if codes == "uint8" else (-128, 127)
-        self._floats = {layer.weights: graph.array(layer.weights) for layer in layers}
+        self._floats = {layer.node: graph.array(layer.weights) for layer in layers}
         self._biases = {layer.node: self._bias(layer) for layer in layers if layer.biased}
         self._names = {name: graph.fresh(f"simulated_{name}") for name in ("scales", "lows", "highs", "on")}
-        self._fed = {layer.node: graph.fresh(f"{layer.weights}_simulated") for layer in layers}
+        edits = Edits(graph)
+        self._fed = fed_weights(edits, {layer.node: (layer.weights, self._floats[layer.node]) for layer in layers})
         self._fed_biases = {node: graph.fresh(f"simulated_bias_{node}") for node in self._biases}
         self._number = 0
-        self._made = onnx.ModelProto()
-        self._made.CopyFrom(graph.model)
-        self._model = Shaped(self._built(list(watched)), progress)
+        self._model = Shaped(self._built(edits, list(watched)), progress)
 
     def run(self, sample: Sample, setting: Setting = NOTHING) -> dict[str, Array]:
         """The outputs and the watched values that the model computes, where these layers are quantised."""
@@ -80,7 +81,7 @@ class Simulation:
         fed: dict[str, Array] = {}
         for layer in self.layers:
             version = setting.versions.get(layer.node)
-            fed[self._fed[layer.node]] = self._floats[layer.weights] if version is None else version.weights.values()
+            fed[self._fed[layer.node]] = self._floats[layer.node] if version is None else version.weights.values()
             if layer.node in self._biases:
                 bias = None if version is None else version.bias
                 fed[self._fed_biases[layer.node]] = self._biases[layer.node] if bias is None else bias
@@ -104,47 +105,25 @@ class Simulation:
         dims = self.graph.stored[layer.weights].dims
         return np.zeros(dims[0 if layer.axis is None else layer.axis], np.float32)
 
-    def _built(self, watched: Sequence[str]) -> onnx.ModelProto:
-        made, graph, readers = self._made, self.graph, dict[int, dict[str, str]]()
-        after: dict[int, list[onnx.NodeProto]] = {}
+    def _built(self, edits: Edits, watched: Sequence[str]) -> onnx.ModelProto:
         for i, value in enumerate(self.values):
-            nodes, result = self._rounded(i, value)
-            after.setdefault(graph.producers.get(value, -1), []).extend(nodes)
+            nodes, result = self._rounded(edits, i, value)
+            edits.after.setdefault(self.graph.producers.get(value, -1), []).extend(nodes)
             assert self.placement is not None
             for reader in self.placement.readers[value]:
-                readers.setdefault(reader, {})[value] = result
-        for layer in self.layers:
-            fed = self._fed[layer.node]
-            readers.setdefault(layer.node, {})[layer.weights] = fed
-            self._input(fed, self._floats[layer.weights].shape)
-        del made.graph.node[:]
-        made.graph.node.extend(after.get(-1, ()))
-        for i, node in enumerate(graph.nodes):
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
-            for j, name in enumerate(copy.input):
-                copy.input[j] = readers.get(i, {}).get(name, name)
-            if i in self._biases:
-                del copy.input[2:]
-                copy.input.append(self._fed_biases[i])
-                self._input(self._fed_biases[i], self._biases[i].shape)
-            made.graph.node.extend([copy, *after.get(i, ())])
+                edits.renamed.setdefault(reader, {})[value] = result
+        for node, array in self._biases.items():
+            edits.feed(self._fed_biases[node], array.shape)
+            edits.biases[node] = self._fed_biases[node]
         for name in self._names if self.values else ():
-            kind = TensorProto.BOOL if name == "on" else TensorProto.FLOAT
-            self._input(self._names[name], (len(self.values),), kind)
-        for value in watched:
-            if value in graph.producers and value not in graph.outputs:
-                made.graph.output.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, None))
-        drop_unread(made)
-        return made
+            edits.feed(self._names[name], (len(self.values),), TensorProto.BOOL if name == "on" else TensorProto.FLOAT)
+        edits.watch(watched)
+        return edits.applied()
 
-    def _input(self, name: str, shape: Sequence[int], kind: int = TensorProto.FLOAT) -> None:
-        self._made.graph.input.append(helper.make_tensor_value_info(name, kind, shape))
-
-    def _rounded(self, i: int, value: str) -> tuple[list[onnx.NodeProto], str]:
+    def _rounded(self, edits: Edits, i: int, value: str) -> tuple[list[onnx.NodeProto], str]:
         """The nodes that round a value to codes and back where its switch is on, and their result."""
         nodes: list[onnx.NodeProto] = []
-        place = self._stored(np.int64(i))
+        place = edits.store(np.int64(i), "simulated_place")
         scale, low, high, on = (
             self._node("Gather", [self._names[name], place], nodes) for name in ("scales", "lows", "highs", "on")
         )
@@ -158,21 +137,3 @@ class Simulation:
         result = self.graph.fresh(f"simulated_{self._number}")
         nodes.append(helper.make_node(op, list(inputs), [result], name=result))
         return result
-
-    def _stored(self, array: Any) -> str:
-        self._number += 1
-        name = self.graph.fresh(f"simulated_{self._number}")
-        self._made.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
-        return name
-
-
-def drop_unread(model: onnx.ModelProto) -> None:
-    """Removes the stored tensors that nothing reads, in place."""
-    graph = model.graph
-    read: Mapping[str, object] = Graph(model).readers
-    outputs = {value.name for value in graph.output}
-    gone = {tensor.name for tensor in graph.initializer if tensor.name not in read and tensor.name not in outputs}
-    for field in (graph.initializer, graph.input):
-        kept: list[Any] = [one for one in field if one.name not in gone]
-        del field[:]
-        field.extend(kept)

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from opweld.calibration.graph import Graph, Layer
 from opweld.quantize.calibrate import Observed
-from opweld.quantize.graph import Graph, Layer
 from opweld.quantize.rounding import rounded_in_order
 from opweld.quantize.scales import Affine
 from opweld.tensor.integer_weights import Weights, block_length, quantize_blocks, quantize_weights
@@ -59,7 +59,7 @@ def version_of(
     weights = graph.array(layer.weights)
     block = block_of(layer, weights) if precision == "int4-weights" else 0
     if block and layer.sums is not None:
-        moments = None if observed is None else observed.moments.get(layer.data)
+        moments = None if observed is None else observed.moments.get((layer.data, layer.channels))
         if rounding == "gptq" and moments is not None:
             made = rounded_in_order(weights, layer.sums, block, moments.sums)
             return Version(precision, made, None, rounding)
@@ -75,14 +75,10 @@ def block_of(layer: Layer, weights: Array) -> int:
     return block_length(weights.shape[layer.sums])
 
 
-def unusable(graph: Graph, layers: Iterable[Layer]) -> dict[int, str]:
-    """Why a layer's weights or bias cannot be integers, by its node."""
-    found: dict[int, str] = {}
-    for layer in layers:
-        for name in (layer.weights, layer.bias):
-            if name and not np.isfinite(graph.array(name)).all():
-                found[layer.node] = f"{name!r} holds NaN or infinity"
-    return found
+def in_blocks(graph: Graph, layers: Iterable[Layer]) -> list[Layer]:
+    """Those that multiply by matrices, which are of int4 in blocks where these are whole."""
+    matrices = (layer for layer in layers if layer.data and layer.sums is not None)
+    return [layer for layer in matrices if len(graph.stored[layer.weights].dims) == 2]
 
 
 def corrected(graph: Graph, layer: Layer, version: Version, observed: Observed) -> Version:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from opweld.quantize.graph import Graph, Layer
+from opweld.calibration.edits import Edits
+from opweld.calibration.graph import Graph, Layer
 from opweld.quantize.placement import Placement, needed
 from opweld.quantize.scales import Affine, Codes, least_weight_scales
-from opweld.quantize.simulate import drop_unread
 from opweld.quantize.versions import Setting, Version
 from opweld.tensor.integer_weights import Weights, quantize_weights
 
@@ -29,12 +29,7 @@ class Writer:
     def __init__(self, graph: Graph, codes: Codes) -> None:
         self._graph = graph
         self._codes = codes
-        self._made = onnx.ModelProto()
-        self._made.CopyFrom(graph.model)
-        self._first: list[onnx.NodeProto] = []
-        self._after: dict[int, list[onnx.NodeProto]] = {}
-        self._renamed: dict[int, dict[str, str]] = {}
-        self._added: dict[int, str] = {}
+        self._edits = Edits(graph)
         self._written: dict[str, list[tuple[Weights, str]]] = {}
 
     def write(self, layers: Collection[Layer], setting: Setting, placement: Placement | None) -> onnx.ModelProto:
@@ -48,27 +43,26 @@ class Writer:
         for layer in written:
             version = setting.versions[layer.node]
             self._layer(layer, version, setting.ranges if version.precision == "int8" else {})
-        self._assemble()
-        return self._made
+        return self._edits.applied()
 
     def _pair(self, value: str, affine: Affine, readers: Collection[int]) -> None:
         dtype = np.uint8 if self._codes == "uint8" else np.int8
         scale = self._store(np.float32(affine.scale), f"{value}_scale")
         zero = self._store(np.asarray(affine.zero_point, dtype), f"{value}_zero_point")
         codes, back = self._graph.fresh(f"{value}_quantized"), self._graph.fresh(f"{value}_dequantized")
-        self._after.setdefault(self._graph.producers.get(value, -1), []).extend(
+        self._edits.after.setdefault(self._graph.producers.get(value, -1), []).extend(
             (
                 helper.make_node("QuantizeLinear", [value, scale, zero], [codes], name=codes),
                 helper.make_node("DequantizeLinear", [codes, scale, zero], [back], name=back),
             )
         )
         for reader in readers:
-            self._renamed.setdefault(reader, {})[value] = back
+            self._edits.renamed.setdefault(reader, {})[value] = back
 
     def _layer(self, layer: Layer, version: Version, ranges: Mapping[str, Affine]) -> None:
         weights, corrected = version.weights, version.bias
         bias = corrected if corrected is not None else self._graph.array(layer.bias) if layer.bias else None
-        renamed = self._renamed.setdefault(layer.node, {})
+        renamed = self._edits.renamed.setdefault(layer.node, {})
         # A bias that has not as many digits as its steps ask for widens the weights' scales.
         if bias is not None and ranges and layer.axis is not None:
             least = least_weight_scales(bias, ranges[layer.data].scale)
@@ -81,10 +75,7 @@ class Writer:
             name = layer.bias if corrected is None else self._store(bias, f"{layer.name}_bias")
         else:
             name = self._bias(layer, bias, weights, ranges[layer.data].scale)
-        if layer.bias:
-            renamed[layer.bias] = name
-        else:
-            self._added[layer.node] = name
+        self._edits.biases[layer.node] = name
 
     def _bias(self, layer: Layer, bias: Array, weights: Weights, scale: float) -> str:
         """A bias as int32, of the scale of the products that it is added to; in floats where it would not fit."""
@@ -100,7 +91,7 @@ class Writer:
         node = helper.make_node("DequantizeLinear", inputs, [result], name=result)
         if weights.axis is not None:
             node.attribute.append(helper.make_attribute("axis", 0))
-        self._first.append(node)
+        self._edits.first.append(node)
         return result
 
     def _dequantized(self, layer: Layer, weights: Weights) -> str:
@@ -120,35 +111,19 @@ class Writer:
             attributes["block_size"] = weights.block
         node = helper.make_node("DequantizeLinear", [codes, scale, zero], [result], name=result)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
-        self._first.append(node)
+        self._edits.first.append(node)
         before.append((weights, result))
         return result
 
     def _store(self, array: Any, base: str, kind: int | None = None) -> str:
-        name = self._graph.fresh(base)
-        held = np.asarray(array)
-        if kind == TensorProto.INT4:
-            made = TensorProto(name=name, data_type=kind, dims=held.shape, raw_data=packed_int4(held))
-            self._made.ir_version = max(self._made.ir_version, INT4_SINCE)
-        else:
-            made = numpy_helper.from_array(held, name)
-        self._made.graph.initializer.append(made)
+        if kind != TensorProto.INT4:
+            return self._edits.store(array, base)
+        name, held, made = self._graph.fresh(base), np.asarray(array), self._edits.made
+        made.ir_version = max(made.ir_version, INT4_SINCE)
+        made.graph.initializer.append(
+            TensorProto(name=name, data_type=kind, dims=held.shape, raw_data=packed_int4(held))
+        )
         return name
-
-    def _assemble(self) -> None:
-        graph = self._made.graph
-        del graph.node[:]
-        graph.node.extend([*self._first, *self._after.get(-1, ())])
-        for i, node in enumerate(self._graph.nodes):
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
-            for j, name in enumerate(copy.input):
-                copy.input[j] = self._renamed.get(i, {}).get(name, name)
-            if i in self._added:
-                del copy.input[2:]
-                copy.input.append(self._added[i])
-            graph.node.extend([copy, *self._after.get(i, ())])
-        drop_unread(self._made)
 
 
 def _equal(one: Weights, other: Weights) -> bool:

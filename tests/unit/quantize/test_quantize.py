@@ -17,18 +17,18 @@ from onnx.reference import ReferenceEvaluator
 from typer.testing import CliRunner
 
 import opweld
+from opweld.calibration.graph import Graph
+from opweld.calibration.moments import second_moments
 from opweld.cli.main import application
 from opweld.errors import InputError, OptionError, UnsupportedError
 from opweld.frontend import isolated
 from opweld.frontend.opset import at_opset
 from opweld.quantize.assign import Budget, steps_back
-from opweld.quantize.graph import Graph
-from opweld.quantize.hessian import second_moments
 from opweld.quantize.histogram import Histogram
 from opweld.quantize.ranges import METHODS, range_of
 from opweld.quantize.rounding import rounded_in_order
 from opweld.quantize.scales import affine_of
-from opweld.quantize.versions import Setting, Version
+from opweld.quantize.versions import Setting, Version, in_blocks
 from opweld.quantize.writing import packed_int4
 from opweld.tensor.integer_weights import quantize_blocks, quantize_weights
 
@@ -193,13 +193,13 @@ def test_bad_data(data: Any, said: str) -> None:
     ],
 )
 def test_bad_data_is_refused_before_the_work(data: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("opweld.quantize.prepare"), "optimize", None)
+    monkeypatch.setattr(importlib.import_module("opweld.calibration.prepare"), "optimize", None)
     with pytest.raises(InputError, match=said):
         opweld.quantize(network(), data)
 
 
 def test_a_folder_is_checked_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("opweld.quantize.prepare"), "optimize", None)
+    monkeypatch.setattr(importlib.import_module("opweld.calibration.prepare"), "optimize", None)
     np.save(tmp_path / "a.npy", samples()[0]["x"])
     np.save(tmp_path / "b.npy", samples()[0]["x"].astype(np.float64))
     with pytest.raises(InputError, match=r"b\.npy: input 'x' is float64, the model takes float32"):
@@ -299,8 +299,8 @@ def test_int4_of_no_whole_blocks_is_int8() -> None:
 def test_second_moments_beyond_the_limit_are_left_out() -> None:
     graph = Graph(matrices()[0])
     layers = graph.layers()
-    assert set(second_moments(graph, layers)) == {"x"}
-    assert not second_moments(graph, layers, limit=4 * 96 * 96 - 1)
+    assert set(second_moments(graph, in_blocks(graph, layers))) == {("x", -1)}
+    assert not second_moments(graph, in_blocks(graph, layers), limit=4 * 96 * 96 - 1)
     made = rounded_in_order(np.ones((4, 3), np.float32), 0, 2, np.zeros((4, 4), np.float32))
     np.testing.assert_array_equal(made.values(), quantize_blocks(np.ones((4, 3), np.float32), 0, 2).values())
 

@@ -1,10 +1,10 @@
-"""The samples that ranges are gathered from: a folder of arrays, an iterable of dicts, or random ones if asked."""
+"""The samples that a model is looked at with: a folder of arrays, an iterable of dicts, or random ones if asked."""
 
 from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -17,7 +17,6 @@ from opweld.errors import InputError, OptionError, UnsupportedError
 
 Array = NDArray[Any]
 Sample: TypeAlias = dict[str, Array]
-Progress = Callable[[str, int, int], None]
 Data: TypeAlias = "str | os.PathLike[str] | Iterable[Mapping[str, Any]]"
 """A folder of .npy or .npz files, one a sample, or samples as mappings from names of inputs to arrays."""
 
@@ -28,7 +27,7 @@ def declared_inputs(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto.Tensor]:
     inputs = [value for value in graph.input if value.name not in stored]
     for value in inputs:
         if not value.type.HasField("tensor_type"):
-            raise UnsupportedError(f"input {value.name!r} is no tensor: such a model cannot be quantised")
+            raise UnsupportedError(f"input {value.name!r} is no tensor: such a model takes no samples")
     return {value.name: value.type.tensor_type for value in inputs}
 
 
@@ -43,7 +42,7 @@ def samples_of(data: Data, inputs: Mapping[str, onnx.TypeProto.Tensor]) -> Itera
     samples = _each(data, inputs)
     first = next(samples, None)
     if first is None:
-        raise InputError("there are no samples: ranges need some data, such as a folder of .npy or .npz files")
+        raise InputError("there are no samples: give some data, such as a folder of .npy or .npz files")
     if isinstance(data, str | os.PathLike | Sequence):
         for _ in samples:
             pass

@@ -10,9 +10,9 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
+from opweld.calibration.progress import Progress
 from opweld.compile import Model
 from opweld.compile import compile as compile_model
-from opweld.quantize.data import Progress
 
 Array = NDArray[Any]
 Shapes = dict[str, tuple[int, ...]]

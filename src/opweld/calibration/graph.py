@@ -1,15 +1,17 @@
-"""A model as quantisation reads it: who makes and reads each value, and the layers that multiply by stored weights."""
+"""A model whose weights are to be changed: who makes and reads each value, and the layers that multiply by weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from opweld.errors import OptionError
 from opweld.frontend.order import bodies_of, captured
 
 
@@ -119,6 +121,26 @@ class Graph:
         if node.input[1] in self.stored or attributes_of(node).get("axis", 0) != 0:
             return None
         return Layer(i, self.label(i), "", node.input[0], "", 0, 1, -1, False)
+
+
+def check_nodes(graph: Graph, keep: Iterable[str]) -> None:
+    """Raises OptionError for a name, of those that are to stay as they are, that no node has."""
+    names = {graph.label(i) for i in range(len(graph.nodes))}
+    for name in keep:
+        if name not in names:
+            raise OptionError(
+                f"keep: there is no node {name!r} in the model once it is optimised: see the table's names"
+            )
+
+
+def not_finite(graph: Graph, layers: Iterable[Layer]) -> dict[int, str]:
+    """By node, which layers' weights or bias no numbers stand for, and why."""
+    found: dict[int, str] = {}
+    for layer in layers:
+        for name in (layer.weights, layer.bias):
+            if name and not np.isfinite(graph.array(name)).all():
+                found[layer.node] = f"{name!r} holds NaN or infinity"
+    return found
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""What other weights of a trained model are chosen by: samples, the values that they give, errors at the outputs."""
