@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,20 +90,48 @@ def test_a_row_that_needs_more_blocks_than_its_table_has_is_refused() -> None:
         paged(work, np.zeros((sum(COUNTS), KV_HEADS * GROUP * SIZE)), causal=False)
 
 
-def test_a_window_is_of_queries_that_see_what_is_before_them() -> None:
+class Attention(GraphBuilder):
+    """Attention by itself, over a pool that is fed."""
 
-    class Attention(GraphBuilder):
-        def graph(self) -> ir.Graph:
-            pool = {"keys": (KV_HEADS, SIZE, BLOCK), "values": (KV_HEADS, BLOCK, padded_size(SIZE))}
-            inputs = [graph_input("queries", DType.F32, "T", KV_HEADS * GROUP * SIZE)]
-            inputs += [graph_input(name, DType.F32, BLOCKS, *shape) for name, shape in pool.items()]
-            shapes = {"work": ("W", WORK), "tables": ("E",), "owners": ("P",), "parts": ("T", 2)}
-            inputs += [graph_input(name, DType.I64, *shape) for name, shape in shapes.items()]
-            return ir.Graph(inputs, [self._decoder("PagedAttention", *inputs, window=4, causal=0)], self._nodes)
+    def graph(self, window: int, causal: int) -> ir.Graph:
+        pool = {"keys": (KV_HEADS, SIZE, BLOCK), "values": (KV_HEADS, BLOCK, padded_size(SIZE))}
+        inputs = [graph_input("queries", DType.F32, "T", KV_HEADS * GROUP * SIZE)]
+        inputs += [graph_input(name, DType.F32, BLOCKS, *shape) for name, shape in pool.items()]
+        shapes = {"work": ("W", WORK), "tables": ("E",), "owners": ("P",), "parts": ("T", 2)}
+        inputs += [graph_input(name, DType.I64, *shape) for name, shape in shapes.items()]
+        mixed = self._decoder("PagedAttention", *inputs, window=window, causal=causal)
+        mixed.name = "mixed"
+        return ir.Graph(inputs, [mixed], self._nodes)
 
+
+def compiled(window: int, causal: int) -> opweld.Model:
     class Source(DecoderSource):
         def graph(self) -> ir.Graph:
-            return Attention("llama", {}).graph()
+            return Attention("llama", {}).graph(window, causal)
 
+    return opweld.compile(Source(PLAIN, {}, BLOCK, lambda _: f"attention {window} {causal}"))
+
+
+def test_a_window_is_of_queries_that_see_what_is_before_them() -> None:
     with pytest.raises(ModelError, match="a window is of the last keys"):
-        opweld.compile(Source(PLAIN, {}, BLOCK, partial(str)))
+        compiled(window=4, causal=0)
+
+
+@pytest.mark.parametrize("window", [0, 2, 40])
+def test_values_that_a_query_does_not_see_change_no_bit_of_it(window: int) -> None:
+    """Not even infinities, which queries beside it see."""
+    model = compiled(window, causal=1)
+    keys, values = (pool.astype(np.float32) for pool in pools())
+    count, table = 70, (5, 2, 9)
+    queries = np.random.default_rng(3).standard_normal((count, KV_HEADS * GROUP * SIZE)).astype(np.float32)
+    work = work_of([Span([0] * count, 0, table)], BLOCK, KV_HEADS, 1)
+    fed = {"queries": queries, "keys": keys, "work": work.work, "tables": work.tables, "owners": work.owners}
+    fed["parts"] = work.parts
+    right = model.run(fed | {"values": values})["mixed"]
+    at = 33  # in the middle of queries that are computed together, and of a block
+    values[table[at // BLOCK], :, at % BLOCK] = np.inf
+    found = model.run(fed | {"values": values})["mixed"]
+    sees = slice(at, at + window if window else count)
+    assert np.isinf(found[sees]).all()
+    found[sees] = right[sees]
+    np.testing.assert_array_equal(found, right)

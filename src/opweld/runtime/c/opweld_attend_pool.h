@@ -68,6 +68,19 @@ OPW_DEFINE_ATTEND_TILE(4, OPW_OF(opw_attend_scores_4), OPW_OF(opw_attend_values_
     default: OPW_OF(NAME##_4)(__VA_ARGS__);                                                                            \
     }
 
+/* Adds the values of keys [from, to) of a sequence, times the weights that rows have from key `begin` on. */
+OPW_INLINE void OPW_OF(opw_attend_add)(const opw_attend_model *own, int64_t table, int64_t head, int64_t begin,
+                                       int64_t from, int64_t to, int rows, const float *weights, float *sums) {
+    int64_t part = OPW_PART_HEAD + own->padded, row = own->padded * own->block;
+    for (int64_t k = from, next; k < to; k = next) {
+        int64_t b = k / own->block;
+        next = (b + 1) * own->block < to ? (b + 1) * own->block : to;
+        const OPW_ELEMENT *values = own->values;
+        values += (own->tables[table + b] * own->kv_heads + head) * row + (k - b * own->block) * own->padded;
+        OPW_BY_ROWS(rows, opw_attend_values, weights + k - begin, values, next - k, own->padded, sums + OPW_PART_HEAD, part)
+    }
+}
+
 /* One chunk for queries of one head of keys and values: `sums` has a part for each. */
 static __attribute__((noinline, unused)) void OPW_OF(opw_attend_chunk)(
     const opw_attend_model *own, const float *const *queries, const int64_t *positions, int rows, int64_t table,
@@ -84,7 +97,7 @@ static __attribute__((noinline, unused)) void OPW_OF(opw_attend_chunk)(
     int64_t first = from / own->block, last = (end + own->block - 1) / own->block;
     memset(sums, 0, (size_t)(rows * part) * sizeof *sums);
     if (first >= last) return;
-    int64_t row = own->size * own->block, value_row = own->padded * own->block;
+    int64_t row = own->size * own->block;
     int64_t skipped = first * own->block - begin, all = last * own->block - begin;
     for (int r = 0; r < rows; r++)
         for (int64_t k = 0; k < skipped; k++) scores[r * OPW_CHUNK + k] = 0;
@@ -93,17 +106,24 @@ static __attribute__((noinline, unused)) void OPW_OF(opw_attend_chunk)(
         keys += (own->tables[table + b] * own->kv_heads + head) * row;
         OPW_BY_ROWS(rows, opw_attend_scores, queries, keys, own->size, own->block, scores + b * own->block - begin)
     }
+    /* Values of keys that all rows see are read once. Those that some see are added by these alone: nothing times an
+     * infinity is not nothing. */
+    int64_t low[OPW_QUERY_ROWS], high[OPW_QUERY_ROWS], most = begin, least = end;
     for (int r = 0; r < rows; r++) {
-        int64_t high = positions[r] + 1 - begin, low = own->window ? high - own->window : 0;
-        opw_attend_weights(scores + r * OPW_CHUNK, low, high, all, own->cap, sums + r * part);
+        high[r] = positions[r] + 1 < end ? positions[r] + 1 : end;
+        low[r] = own->window && positions[r] + 1 - own->window > begin ? positions[r] + 1 - own->window : begin;
+        opw_attend_weights(scores + r * OPW_CHUNK, low[r] - begin, high[r] - begin, all, own->cap, sums + r * part);
+        if (low[r] > most) most = low[r];
+        if (high[r] < least) least = high[r];
     }
-    for (int64_t b = first; b < last; b++) {
-        const OPW_ELEMENT *values = own->values;
-        values += (own->tables[table + b] * own->kv_heads + head) * value_row;
-        int64_t count = end - b * own->block < own->block ? end - b * own->block : own->block;
-        OPW_BY_ROWS(rows, opw_attend_values, scores + b * own->block - begin, values, count, own->padded,
-                    sums + OPW_PART_HEAD, part)
-    }
+    if (least < most) least = most;
+    for (int r = 0; r < rows; r++)
+        OPW_OF(opw_attend_add)(own, table, head, begin, low[r], high[r] < most ? high[r] : most, 1,
+                               scores + r * OPW_CHUNK, sums + r * part);
+    OPW_OF(opw_attend_add)(own, table, head, begin, most, least, rows, scores, sums);
+    for (int r = 0; r < rows; r++)
+        OPW_OF(opw_attend_add)(own, table, head, begin, least > low[r] ? least : low[r], high[r], 1,
+                               scores + r * OPW_CHUNK, sums + r * part);
 }
 
 /* tensor/paged.py: `attend`. */
