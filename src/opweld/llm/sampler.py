@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from opweld.errors import OptionError, RunError
 from opweld.llm.requests import Chosen, Sampling
+from opweld.llm.text import HALF
 
 
 class Constraint(Protocol):
@@ -47,7 +48,10 @@ def check(sampling: Sampling, vocabulary: int) -> None:
         "presence_penalty": (not math.isfinite(sampling.presence_penalty), "a finite number"),
         "frequency_penalty": (not math.isfinite(sampling.frequency_penalty), "a finite number"),
         "limit": (sampling.limit is not None and sampling.limit < 1, "at least 1, or None"),
-        "stop": ("" in sampling.stop, "strings that are not empty"),
+        "stop": (
+            "" in sampling.stop or HALF.search("".join(sampling.stop)) is not None,
+            "strings that are not empty, without halves of surrogate pairs",
+        ),
         "logprobs": (sampling.logprobs is not None and sampling.logprobs < 0, "at least 0, or None"),
     }
     for name, (is_wrong, expected) in wrong.items():

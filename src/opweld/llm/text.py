@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from opweld.llm.requests import Finish, Request
+
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which JSON can write and no text holds."""
 
 
 class Pieces(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -10,15 +9,13 @@ from typing import Any
 from opweld.errors import InputError
 from opweld.llm.chat_template import ChatTemplate, Message
 from opweld.llm.pieces import Pieces, Spelling, spelling
+from opweld.llm.text import HALF
 
 _ENDS = (
     *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>"),
     *("<EOT>", "<|return|>", "<|call|>", "<|end_of_role|>"),
 )
 """Tokens that end a turn, whatever a file's metadata says: files often name one end where a model was taught two."""
-
-
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 class Tokenizer:
@@ -72,7 +69,7 @@ class Tokenizer:
 
     def _encoded(self, text: str, special: bool) -> Any:
         # `tokenizers` says of such a text that it is no str.
-        if (half := _HALF.search(text)) is not None:
+        if (half := HALF.search(text)) is not None:
             raise InputError(
                 f"character {half.start()} of the text, {half[0]!a}, is half of a surrogate pair; send whole characters"
             )

@@ -180,6 +180,7 @@ def test_logits_that_are_no_numbers_are_an_error(value: float, temperature: floa
         {"frequency_penalty": math.nan},
         {"limit": 0},
         {"stop": ("a", "")},
+        {"stop": ("a", "b\ud800")},
         {"logprobs": -1},
     ],
     ids=str,

@@ -80,6 +80,7 @@ def test_a_body_must_say_that_it_is_json(running: Running) -> None:
          "Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length 5 "
          "instead."),
         ({"stop": ""}, "stop", "invalid_value", "a stop string is empty"),
+        ({"stop": ["a", "\ud800"]}, "stop", "invalid_value", "a stop string holds half of a surrogate pair"),
         ({"stop": 5}, "stop", "invalid_type", "Invalid type for 'stop': got an integer."),
         ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value", "Invalid key in 'logit_bias': 'x'"),
         ({"logit_bias": {"256": 1}}, "logit_bias", "invalid_value", "Expected the id of a token, 0 to 255"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from opweld.llm.requests import Grammar, Sampling
+from opweld.llm.text import HALF
 from opweld.serve.openai.fields import Generation
 from opweld.serve.openai.models import Served
 from opweld.serve.refusal import Refusal
@@ -18,8 +19,9 @@ def sampling_of(
     """What a request says, and the model's own defaults for what it does not say."""
     own = model.sampling
     stop = own.stop if body.stop is None else (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
-    if any(not text for text in stop):
-        raise Refusal(400, "Invalid 'stop': a stop string is empty.", param="stop", code="invalid_value")
+    wrong = "is empty" if "" in stop else "holds half of a surrogate pair" if HALF.search("".join(stop)) else None
+    if wrong:
+        raise Refusal(400, f"Invalid 'stop': a stop string {wrong}.", param="stop", code="invalid_value")
 
     return Sampling(
         temperature=_either(body.temperature, own.temperature),
