@@ -11,6 +11,7 @@ import pytest
 import transformers
 
 from opweld.errors import InputError, ModelError, OpweldError
+from opweld.llm import chat_template
 from opweld.llm.chat_template import ChatTemplate
 from opweld.llm.fields import Fields
 from opweld.llm.folder.tokenizer import read_tokenizer
@@ -115,7 +116,6 @@ def test_the_date_is_today() -> None:
         "{{ cycler.__init__.__globals__ }}",
         "{{ 'a' * 10000000000 }}",
         "{{ 10000000000 * [1] }}",
-        "{{ 9 ** 9 ** 9 }}",
         "{% for i in range(1000000000) %}{% endfor %}",
         "{{ raise_exception('roles must alternate') }}",
         "{{ messages[0].content + 1 }}",
@@ -128,6 +128,44 @@ def test_the_date_is_today() -> None:
 def test_what_a_template_may_not_do(template: str) -> None:
     with pytest.raises(InputError, match="refuses these messages"):
         ChatTemplate({"default": template}, {}).render([{"role": "user", "content": "x"}], None, True)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% set x = 'ab' %}" + "{% set x = x + x %}" * 60 + "{{ x }}",
+        "{% set x = 'ab' %}" + "{% set x = x ~ x %}" * 60 + "{{ x }}",
+        "{% set x = 'ab' * 100000 %}{{ x.replace('a', x) }}",
+        "{{ 'x' | center(10000000000) }}",
+        "{% set x = [1] %}" + "{% set x = [x, x] %}" * 60 + "{{ x }}",
+        "{% macro m(n) %}{{ m(n + 1) if n < 99 }}{{ m(n + 1) if n < 99 }}{% endmacro %}{{ m(0) }}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 9 ** (9 ** 9) }}",
+    ],
+    ids=["+", "~", "replace", "center", "shared", "macros", "loops", "power"],
+)
+def test_a_template_takes_neither_all_memory_nor_all_time(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "SECONDS", 0.2)
+    made = ChatTemplate({"default": template, "tool_use": "{{ tools[0] }}"}, {})
+    with pytest.raises(InputError, match=r"it takes more (memory than it may|than 0\.2 s of processor time)"):
+        made.render([], None, True)
+    assert made.render([], ["after that"], True) == "after that"
+
+
+def test_a_text_has_a_longest_length() -> None:
+    with pytest.raises(InputError, match="a text of 16777217 characters, more than 16777216"):
+        ChatTemplate({"default": "{{ 'x' * 16777217 }}"}, {}).render([], None, True)
+
+
+def test_characters_come_back_as_they_were() -> None:
+    message = {"role": "user", "content": "\ud800 \N{WATERMELON}\0\r\n"}
+    template = ChatTemplate({"default": "{{ messages[0].content }}"}, {})
+    assert template.render([message], None, True) == message["content"]
+
+
+def test_what_is_no_json_is_told() -> None:
+    with pytest.raises(InputError, match="what JSON can write"):
+        ChatTemplate({"default": ""}, {}).render([{"role": "user", "content": object()}], None, True)
 
 
 def test_a_template_that_is_none_is_told() -> None:
