@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opweld.compile import compile as compile
     from opweld.compile import load as load
     from opweld.compile import optimize as optimize
+    from opweld.compress.compress import compress as compress
     from opweld.errors import OpweldError as OpweldError
     from opweld.experiments.bisect import bisect as bisect
     from opweld.experiments.contest import bench as bench
@@ -68,6 +69,7 @@ _HOMES = {
     "bench": "opweld.experiments.contest",
     "bisect": "opweld.experiments.bisect",
     "compile": "opweld.compile",
+    "compress": "opweld.compress.compress",
     "explain": "opweld.inspection",
     "load": "opweld.compile",
     "optimize": "opweld.compile",

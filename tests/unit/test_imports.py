@@ -67,7 +67,7 @@ ORDER = (
     ("compile",),
     ("report",),
     ("calibration",),
-    ("quantize",),
+    ("quantize", "compress"),
     ("experiments",),
     ("onnxruntime", "torch"),
     ("llm",),
@@ -79,8 +79,8 @@ RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
 # Who may know ONNX and PyTorch: what reads, writes, compares with them. Others see a Program, or the graph of `ir.py`.
 ONNX_READERS = (
-    *("frontend", "rewrite", "verification", "calibration", "quantize", "experiments", "torch", "backend", "cli"),
-    "kernels",
+    *("frontend", "rewrite", "verification", "calibration", "quantize", "compress", "experiments"),
+    *("torch", "backend", "cli", "kernels"),
 )
 ONNX_WRITERS = {Path("account/regions.py")}
 # Triton's interpreter takes tensors of PyTorch, and so does what runs an artifact in it; nothing else of the runtime.

@@ -54,21 +54,12 @@ class Graph:
             for name in _read_by(node):
                 self.readers.setdefault(name, []).append(i)
         self.outputs = {value.name for value in model.graph.output}
-        self._names = {*self.stored, *self.producers, *(value.name for value in model.graph.input)}
-        self._names |= {name for node in self.nodes for body in bodies_of(node) for name in _all_names(body)}
+        self.names = {*self.stored, *self.producers, *(value.name for value in model.graph.input)}
+        self.names |= {name for node in self.nodes for body in bodies_of(node) for name in _all_names(body)}
 
     def array(self, name: str) -> NDArray[Any]:
         """A stored tensor."""
         return numpy_helper.to_array(self.stored[name])
-
-    def fresh(self, base: str) -> str:
-        """A name that nothing has yet."""
-        name, number = base, 0
-        while name in self._names:
-            number += 1
-            name = f"{base}_{number}"
-        self._names.add(name)
-        return name
 
     def label(self, node: int) -> str:
         """What a node is called: its name, or that of its output."""

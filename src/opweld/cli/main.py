@@ -17,7 +17,7 @@ from opweld.options import Environment
 
 COMMANDS = (
     *("compile", "run", "bench", "profile", "verify", "bisect", "explain", "analyze", "report", "lock", "optimize"),
-    *("quantize", "generate", "chat", "serve", "machine", "operators", "kernels", "cache"),
+    *("quantize", "compress", "generate", "chat", "serve", "machine", "operators", "kernels", "cache"),
 )
 """In the order of the help. Each is a module of this package with a function, or an app of several, of its name."""
 
@@ -52,6 +52,7 @@ def _opweld(
     opweld lock model.onnx -o model.lock        which nodes are one kernel?
     opweld optimize model.onnx -o smaller.onnx  a smaller file for any runtime
     opweld quantize model.onnx -o int8.onnx     fewer bits: what does that cost?
+    opweld compress model.onnx -o less.onnx     fewer weights: is that faster?
     opweld generate model.gguf "Once upon"      a language model continues a text
     opweld chat model.gguf                      talk with one
     opweld serve model.onnx chat=model.gguf     models behind HTTP

@@ -54,11 +54,10 @@ class Simulation:
         self._low, self._high = (0, 255) if codes == "uint8" else (-128, 127)
         self._floats = {layer.node: graph.array(layer.weights) for layer in layers}
         self._biases = {layer.node: self._bias(layer) for layer in layers if layer.biased}
-        self._names = {name: graph.fresh(f"simulated_{name}") for name in ("scales", "lows", "highs", "on")}
         edits = Edits(graph)
+        self._names = {name: edits.fresh(f"simulated_{name}") for name in ("scales", "lows", "highs", "on")}
         self._fed = fed_weights(edits, {layer.node: (layer.weights, self._floats[layer.node]) for layer in layers})
-        self._fed_biases = {node: graph.fresh(f"simulated_bias_{node}") for node in self._biases}
-        self._number = 0
+        self._fed_biases = {node: edits.fresh(f"simulated_bias_{node}") for node in self._biases}
         self._model = Shaped(self._built(edits, list(watched)), progress)
 
     def run(self, sample: Sample, setting: Setting = NOTHING) -> dict[str, Array]:
@@ -125,15 +124,15 @@ class Simulation:
         nodes: list[onnx.NodeProto] = []
         place = edits.store(np.int64(i), "simulated_place")
         scale, low, high, on = (
-            self._node("Gather", [self._names[name], place], nodes) for name in ("scales", "lows", "highs", "on")
+            _node(edits, "Gather", [self._names[name], place], nodes) for name in ("scales", "lows", "highs", "on")
         )
-        steps = self._node("Round", [self._node("Div", [value, scale], nodes)], nodes)
-        held = self._node("Min", [self._node("Max", [steps, low], nodes), high], nodes)
-        back = self._node("Mul", [held, scale], nodes)
-        return nodes, self._node("Where", [on, back, value], nodes)
+        steps = _node(edits, "Round", [_node(edits, "Div", [value, scale], nodes)], nodes)
+        held = _node(edits, "Min", [_node(edits, "Max", [steps, low], nodes), high], nodes)
+        back = _node(edits, "Mul", [held, scale], nodes)
+        return nodes, _node(edits, "Where", [on, back, value], nodes)
 
-    def _node(self, op: str, inputs: Iterable[str], nodes: list[onnx.NodeProto]) -> str:
-        self._number += 1
-        result = self.graph.fresh(f"simulated_{self._number}")
-        nodes.append(helper.make_node(op, list(inputs), [result], name=result))
-        return result
+
+def _node(edits: Edits, op: str, inputs: Iterable[str], nodes: list[onnx.NodeProto]) -> str:
+    result = edits.fresh("simulated")
+    nodes.append(helper.make_node(op, list(inputs), [result], name=result))
+    return result

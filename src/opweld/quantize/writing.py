@@ -49,7 +49,7 @@ class Writer:
         dtype = np.uint8 if self._codes == "uint8" else np.int8
         scale = self._store(np.float32(affine.scale), f"{value}_scale")
         zero = self._store(np.asarray(affine.zero_point, dtype), f"{value}_zero_point")
-        codes, back = self._graph.fresh(f"{value}_quantized"), self._graph.fresh(f"{value}_dequantized")
+        codes, back = self._edits.fresh(f"{value}_quantized"), self._edits.fresh(f"{value}_dequantized")
         self._edits.after.setdefault(self._graph.producers.get(value, -1), []).extend(
             (
                 helper.make_node("QuantizeLinear", [value, scale, zero], [codes], name=codes),
@@ -86,7 +86,7 @@ class Writer:
         if not fits:
             return self._store(bias, base + "_corrected")
         stored = self._store(codes.astype(np.int32), f"{base}_quantized")
-        result = self._graph.fresh(f"{base}_dequantized")
+        result = self._edits.fresh(f"{base}_dequantized")
         inputs = [stored, self._store(steps, f"{base}_scale")]
         node = helper.make_node("DequantizeLinear", inputs, [result], name=result)
         if weights.axis is not None:
@@ -105,7 +105,7 @@ class Writer:
         scale = self._store(weights.scales, f"{base}_scale")
         zeros = np.zeros(weights.scales.shape, np.int8)
         zero = self._store(zeros, f"{base}_zero_point", TensorProto.INT4 if four else TensorProto.INT8)
-        result = self._graph.fresh(f"{base}_dequantized")
+        result = self._edits.fresh(f"{base}_dequantized")
         attributes: dict[str, int] = {} if weights.axis is None else {"axis": weights.axis}
         if four:
             attributes["block_size"] = weights.block
@@ -118,12 +118,11 @@ class Writer:
     def _store(self, array: Any, base: str, kind: int | None = None) -> str:
         if kind != TensorProto.INT4:
             return self._edits.store(array, base)
-        name, held, made = self._graph.fresh(base), np.asarray(array), self._edits.made
+        name, held, made = self._edits.fresh(base), np.asarray(array), self._edits.made
         made.ir_version = max(made.ir_version, INT4_SINCE)
-        made.graph.initializer.append(
+        return self._edits.store_tensor(
             TensorProto(name=name, data_type=kind, dims=held.shape, raw_data=packed_int4(held))
         )
-        return name
 
 
 def _equal(one: Weights, other: Weights) -> bool:

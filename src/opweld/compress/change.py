@@ -1,0 +1,55 @@
+"""A way to make a layer smaller: weights in effect, which are fed and compared, and the form that is written."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from opweld.calibration.edits import Edits
+from opweld.calibration.graph import Graph, Layer
+
+Array = NDArray[Any]
+Method = Literal["low-rank"]
+
+Claim = tuple[int, Literal["inputs", "results"]]
+"""The inputs or the results of a layer's weights, by its node: two changes that claim the same exclude each other."""
+
+
+class Change(ABC):
+    """A way to make a layer smaller."""
+
+    @property
+    @abstractmethod
+    def method(self) -> Method:
+        """By which method."""
+
+    @property
+    @abstractmethod
+    def layer(self) -> Layer:
+        """The layer that it is told of."""
+
+    @property
+    @abstractmethod
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes whose bytes, operations and time it changes, in order."""
+
+    @property
+    @abstractmethod
+    def claims(self) -> frozenset[Claim]:
+        """What of layers it changes."""
+
+    @property
+    @abstractmethod
+    def amount(self) -> str:
+        """How much smaller, for people."""
+
+    @abstractmethod
+    def weights(self, graph: Graph) -> Mapping[int, Array]:
+        """By node, float32 weights of the shape that the layer stores, with which it answers as the changed one."""
+
+    @abstractmethod
+    def write(self, edits: Edits) -> None:
+        """Makes the change."""
