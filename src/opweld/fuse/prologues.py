@@ -24,7 +24,7 @@ from opweld.schedule.cost import Product, fetched_product
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
-from opweld.tensor.dim import Atom, Axis, Dim, as_dim, axes_of
+from opweld.tensor.dim import Atom, Axis, Dim, as_dim, axes_of, nonnegative
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
 from opweld.tensor.expr import (
@@ -220,20 +220,28 @@ class _Placing:
         if axes is None:
             shape = self._signatures[operand.tensor][1]
             axes = self._axes[operand.tensor] = tuple(Axis(f"i{n}", extent) for n, extent in enumerate(shape))
-        places = {index: axis.dim for index, axis in zip(operand.indices, axes, strict=True)}
-        plain: dict[Atom, Dim] = {i.atom: to for i, to in places.items() if isinstance(i.atom, Axis)}
+        places = dict(zip(operand.indices, axes, strict=True))
+        plain: dict[Atom, Dim] = {i.atom: to.dim for i, to in places.items() if isinstance(i.atom, Axis)}
 
-        def place(found: Dim) -> Dim:
-            return places[found] if found in places else found.substitute(plain)
+        def place(found: Dim, extent: Dim) -> Dim:
+            """Where a value of this extent is read that was read where the operand was; a number is the operand's index
+            only where both have as many elements, as a direction of its weights and of their scales has."""
+            axis = places.get(found)
+            if axis is None or (found.constant is not None and axis.extent is not extent):
+                return found.substitute(plain)
+            return axis.dim
+
+        def placed(node: Load) -> tuple[Dim, ...]:
+            return tuple(map(place, node.indices, self._signatures[node.tensor][1]))
 
         def moved(node: Load) -> Expr:
-            if node is operand:
-                return load(node.tensor, node.dtype, tuple(axis.dim for axis in axes))
-            return load(node.tensor, node.dtype, tuple(map(place, node.indices)))
+            return load(node.tensor, node.dtype, tuple(a.dim for a in axes) if node is operand else placed(node))
 
         others = [node for node in loads(value) if node is not operand]
-        if any(node.guards or not axes_of(place(i)) <= {*axes} for node in others for i in node.indices):
-            return None
+        for node in others:
+            ends = zip(placed(node), self._signatures[node.tensor][1], strict=True)
+            if node.guards or any(not axes_of(i) <= {*axes} or not nonnegative(end - 1 - i) for i, end in ends):
+                return None
         if operand.guards and (others or not isinstance(operand.fill, Const)):
             return None
         return substitute_loads(value, moved)

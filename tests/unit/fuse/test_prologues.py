@@ -114,3 +114,21 @@ output y = result
     (decision,) = [d for d in compiled.ledger if d.rule == RULE]
     assert decision.taken == "in memory" and decision.failed == {"kind": "window"}
     check_compiled(program, compiled, {})
+
+
+@pytest.mark.parametrize("scales", ["2, 1, 1", "2, 3, 1", "1, 1, 1"])
+def test_an_index_that_is_a_number_is_that_of_its_own_axis(scales: str) -> None:
+    """Of weights of two directions, as an LSTM's are, one is read, at 0, and so is whatever else has an axis there."""
+    text = f"""program directions
+input x f32[40, 8]
+constant q i8[2, 8, 24]
+constant scale f32[{scales}]
+tensor result f32[i0: 40, i1: 24] from "MatMul"
+  over r0: 8
+  = sum<r0>(mul(x[i0, r0], mul(f32(q[0, r0, i1]), scale[0, 0, 0])))
+output y = result
+"""
+    program = with_data(parse_program(text))
+    first = compile_with(program, Ledger())
+    made = compile_with(program, Ledger(pins=dict.fromkeys(decisions(first), "in memory")))
+    check_compiled(program, made, {})
