@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.random.judge import LEVELS, Finding
 from tests.random.net import cast_net
 from tests.random.quick import quick_compiler
-from tests.random.worker import HALVES, NNSMITH, OURS
+from tests.random.worker import HALVES, NNSMITH, OURS, QUANTIZED
 
 
 def main() -> int:
@@ -22,7 +22,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="how many graphs")
     parser.add_argument("--seed", type=int, help="the first seed; a random one where left out")
     parser.add_argument("--only", type=int, nargs="*", help="these seeds instead")
-    parser.add_argument("--generator", choices=(OURS, HALVES, NNSMITH), default=OURS, help="who draws the graphs")
+    parser.add_argument(
+        "--generator", choices=(OURS, HALVES, NNSMITH, QUANTIZED), default=OURS, help="who draws the graphs"
+    )
     parser.add_argument("--levels", default=",".join(LEVELS))
     parser.add_argument("--threads", default="1,2", help="numbers of threads that every graph is run on")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))

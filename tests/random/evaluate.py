@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from opweld.frontend.evaluator import evaluator, widen_model
-from tests.random.windows import AveragePool, Conv, MaxPool
+from tests.random.windows import AveragePool, Conv, ConvInteger, MaxPool, QLinearConv
 
 Array = NDArray[Any]
 
@@ -47,10 +47,11 @@ class Step:
             [helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in outputs],
         )
         model = onnx.ModelProto()
-        model.CopyFrom(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION))
+        domains = [helper.make_opsetid("", OPSET)] + [helper.make_opsetid(node.domain, 1)] * bool(node.domain)
+        model.CopyFrom(helper.make_model(graph, opset_imports=domains, ir_version=IR_VERSION))
         widen_model(model)
         self._inputs = inputs
-        self._evaluator = evaluator(model, (Conv, MaxPool, AveragePool))
+        self._evaluator = evaluator(model, (Conv, ConvInteger, QLinearConv, MaxPool, AveragePool))
 
     @property
     def rounded(self) -> list[str]:
@@ -137,6 +138,7 @@ def evaluate(
     random: np.random.Generator | None = None,
     *,
     rounded_once: bool = False,
+    answered: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
     """Every value of a graph in float64, from its inputs and initializers.
 
@@ -146,8 +148,11 @@ def evaluate(
         dtypes: what each value is in the model.
         random: where given, operands and results are disturbed by roundings.
         rounded_once: results are rounded to what they are in the model, and nothing else happens to them.
+        answered: values that nodes read as they are here, whatever is computed for them.
     """
     values = {name: widened(array) for name, array in known.items()}
+    found = dict(values)
+    read_as = {name: widened(array) for name, array in (answered or {}).items()}
     for step in steps:
         operands: dict[str, Array] = values
         if random is not None:
@@ -163,5 +168,6 @@ def evaluate(
                     result = nothing_times_nan(step, operands, result, random)
                 result = disturbed(result, dtypes[name], random)
                 result = signs_open(result, random) if sums else result
-            values[name] = nearest(result, dtypes[name]) if rounded_once else result
-    return values
+            found[name] = nearest(result, dtypes[name]) if rounded_once else result
+            values[name] = read_as.get(name, found[name])
+    return found

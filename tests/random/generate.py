@@ -11,6 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from tests.random.families import FAMILIES
+from tests.random.families.registry import Proposal
 from tests.random.graph import F16, F32, I64, Graph, Value
 
 Array = NDArray[Any]
@@ -44,28 +45,39 @@ class Case:
 def case_of(seed: int) -> Case:
     """The case of a seed: always the same one."""
     chance = random.Random(seed)
-    choices = _choices(chance)
+    choices = choices_of(chance)
     graph = Graph(chance, choices)
     ranks, favoured = chance.choice(THEMES)
     for _ in range(chance.choice([1, 1, 2, 3])):
-        _source(graph, tuple(choices[0]), ranks)
-    functions = [function for function, _ in FAMILIES]
-    weights = [3 * weight if function.__name__ in favoured.split() else weight for function, weight in FAMILIES]
-    target = chance.randint(1, 28)
+        source(graph, ranks)
+    favoured_three_times = [
+        (function, 3 * weight if function.__name__ in favoured.split() else weight) for function, weight in FAMILIES
+    ]
+    grow(graph, favoured_three_times, ranks)
+    return case_from(seed, graph, outputs_of(graph))
+
+
+def grow(graph: Graph, proposals: Sequence[tuple[Proposal, float]], ranks: tuple[int, ...]) -> None:
+    """Adds up to 28 nodes by proposals, each with how often it is drawn, and now and then an input of these ranks."""
+    functions, weights = [function for function, _ in proposals], [weight for _, weight in proposals]
+    target = graph.between(1, 28)
     for _ in range(6 * target):
         if len(graph.nodes) >= target:
             break
-        graph.attempt(chance.choices(functions, weights)[0])
+        graph.attempt(graph.random.choices(functions, weights)[0])
         if graph.chance(0.03):
-            graph.attempt(lambda g: _source(g, tuple(choices[0]), ranks))
+            graph.attempt(lambda g: source(g, ranks))
     if not graph.nodes and not graph.attempt(lambda g: g.node("Identity", g.pick(lambda v: True))):
         graph.node("Identity", graph.input((2, 3)))  # what was there is larger than values of nodes may be
-    outputs = _outputs(graph)
-    feeds = tuple(graph.feeds(choice) for choice in range(len(choices)))
-    return Case(seed, graph.model(outputs), feeds, tuple(choices))
 
 
-def _choices(chance: random.Random) -> list[dict[str, int]]:
+def case_from(seed: int, graph: Graph, outputs: Sequence[Value]) -> Case:
+    """The case of a graph and its outputs."""
+    feeds = tuple(graph.feeds(choice) for choice in range(len(graph.choices)))
+    return Case(seed, graph.model(outputs), feeds, tuple(graph.choices))
+
+
+def choices_of(chance: random.Random) -> list[dict[str, int]]:
     """Sizes of the symbols: all 1, all small, all prime, all larger; without symbols, one choice of none."""
     if chance.random() < 0.35:
         return [{}]
@@ -80,12 +92,12 @@ def _distinct(chance: random.Random, sizes: tuple[int, ...], count: int) -> list
     return list(sizes) * count if len(sizes) == 1 else chance.sample(sizes, count)
 
 
-def _source(graph: Graph, symbols: tuple[str, ...], ranks: tuple[int, ...]) -> Value:
+def source(graph: Graph, ranks: tuple[int, ...]) -> Value:
     """A graph input: an image, a sequence, a vector, sometimes with an axis of one or of no elements."""
     rank = graph.choose(ranks)
     dims: list[int | str] = [graph.choose([1, 2, 3, 4, 5, 7, 8, 16]) for _ in range(rank)]
     places = {1: [0], 2: [0, 0, 1], 3: [0, 1], 4: [0, 2, 3], 5: [0, 2]}[rank]
-    for symbol in symbols:
+    for symbol in graph.choices[0]:
         if graph.chance(0.6):
             dims[graph.choose(places)] = symbol
     if graph.chance(0.02):
@@ -99,7 +111,7 @@ def _source(graph: Graph, symbols: tuple[str, ...], ranks: tuple[int, ...]) -> V
     return value
 
 
-def _outputs(graph: Graph) -> list[Value]:
+def outputs_of(graph: Graph) -> list[Value]:
     """Whatever nobody reads, some of what somebody does, now and then an input passed through."""
     read = {name for node in graph.nodes for name in node.input}
     computed = {name for node in graph.nodes for name in node.output}

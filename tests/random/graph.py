@@ -68,9 +68,20 @@ class Value:
         return self.dtype.kind == "f"
 
 
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """What codes stand for: (code - zero) * scale, of all, of each index of an axis, or of each block along it."""
+
+    scale: Value
+    zero: Value | None
+    axis: int | None = None
+    block: int = 0
+
+
 @dataclass
 class Graph:
-    """Nodes so far and what they made. `choices` are the sizes of the symbols, one dict a choice."""
+    """Nodes so far and what they made. `choices` are the sizes of the symbols, one dict a choice; `scalings` says of
+    values that are codes, by name, what these stand for."""
 
     random: random.Random
     choices: list[dict[str, int]]
@@ -78,6 +89,7 @@ class Graph:
     inputs: list[tuple[Value, tuple[int | str, ...]]] = field(default_factory=list[tuple[Value, tuple[int | str, ...]]])
     initializers: list[tuple[str, Array]] = field(default_factory=list[tuple[str, Array]])
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
+    scalings: dict[str, Scaling] = field(default_factory=dict[str, Scaling])
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -120,7 +132,14 @@ class Graph:
         for sizes in self.choices:
             shape = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in dims)
             data.append(self.draw(shape, dtype))
-        value = Value(self.name("x"), dtype, [widened(array) for array in data])
+        return self._fed(data, dims)
+
+    def fed(self, array: Array) -> Value:
+        """A new graph input of this shape that is fed with this array, at every choice of sizes."""
+        return self._fed([array] * len(self.choices), array.shape)
+
+    def _fed(self, data: Sequence[Array], dims: Sequence[int | str]) -> Value:
+        value = Value(self.name("x"), data[0].dtype, [widened(array) for array in data])
         self.inputs.append((value, tuple(dims)))
         self.values.append(value)
         return value
@@ -157,13 +176,25 @@ class Graph:
     # ---- nodes -------------------------------------------------------------------------------------------------------
 
     def node(
-        self, op_type: str, *operands: Value | None, outputs: int = 1, dtype: Any = None, **attributes: Any
+        self,
+        op_type: str,
+        *operands: Value | None,
+        outputs: int = 1,
+        dtype: Any = None,
+        domain: str = "",
+        **attributes: Any,
     ) -> Value:
         """Adds a node and returns its first output; see `several`."""
-        return self.several(op_type, *operands, outputs=outputs, dtype=dtype, **attributes)[0]
+        return self.several(op_type, *operands, outputs=outputs, dtype=dtype, domain=domain, **attributes)[0]
 
     def several(
-        self, op_type: str, *operands: Value | None, outputs: int = 1, dtype: Any = None, **attributes: Any
+        self,
+        op_type: str,
+        *operands: Value | None,
+        outputs: int = 1,
+        dtype: Any = None,
+        domain: str = "",
+        **attributes: Any,
     ) -> list[Value]:
         """Adds a node and returns its outputs. Floats get `dtype`, by default that of the first float operand.
 
@@ -171,7 +202,7 @@ class Graph:
         names = [self.name("v") for _ in range(outputs)]
         inputs = ["" if operand is None else operand.name for operand in operands]
         attributes = {key: value for key, value in attributes.items() if value is not None}
-        node = helper.make_node(op_type, inputs, names, self.name(f"{op_type}_"), **attributes)
+        node = helper.make_node(op_type, inputs, names, self.name(f"{op_type}_"), domain=domain, **attributes)
         results: list[list[Array]] = []
         try:
             step = Step(node)
@@ -230,7 +261,9 @@ class Graph:
             [info(value, [None] * value.rank) for value in outputs],
             [numpy_helper.from_array(array, name) for name, array in self.initializers],
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        domains = {node.domain for node in self.nodes} - {""}
+        imported = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in sorted(domains))]
+        return helper.make_model(graph, opset_imports=imported, ir_version=IR_VERSION)
 
     def feeds(self, choice: int) -> dict[str, Array]:
         """The inputs at one choice of sizes, in the model's dtypes."""

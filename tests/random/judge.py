@@ -88,9 +88,14 @@ class Judge:
             self._right[choice] = [values[name] for name in self.names]
         return self._right[choice]
 
-    def all_values(self, choice: int) -> dict[str, Array]:
-        """Every value of the graph in float64."""
-        return evaluate(self.steps(), self.known(choice), {})
+    def all_values(self, choice: int, **disturbance: Any) -> dict[str, Array]:
+        """Every value of the graph in float64, disturbed as `evaluate` is told, or not."""
+        told: dict[str, Any] = {"dtypes": {}, **disturbance}
+        return evaluate(self.steps(), self.known(choice), **told)
+
+    def forget(self) -> None:
+        """Right answers are computed again."""
+        self._right.clear()
 
     def peer(self, choice: int) -> list[Array] | str:
         """ONNX Runtime's outputs, unoptimised, or why there are none: where it crashes, it is not asked."""
@@ -123,24 +128,30 @@ class Judge:
         for position, (name, mine) in enumerate(zip(self.names, outputs, strict=True)):
             other = None if isinstance(peer, str) else peer[position]
             result = compare(name, mine, right[position], other)
-            declared = self.case.model.graph.output[position].type.tensor_type.elem_type
-            if mine.dtype != onnx.helper.tensor_dtype_to_np_dtype(declared):
-                return "wrong", f"{name} is {mine.dtype}, declared {onnx.helper.tensor_dtype_to_np_dtype(declared)}"
+            if problem := self.declared_otherwise(position, mine):
+                return "wrong", problem
             if result.passed:
                 continue
             if other is not None and self._agrees(name, mine, other):
                 kind = "noise" if mine.dtype.kind == "f" and np.isfinite(result.error) else "disputed"
-                worst = max(worst, (kind, f"with ONNX Runtime, not with float64: {self._maker(name)}"), key=_gravity)
+                worst = max(worst, (kind, f"with ONNX Runtime, not with float64: {self.maker(name)}"), key=_gravity)
             elif not self.beyond_noise(choice, position, mine):
-                worst = max(worst, ("noise", f"roundings move it as far: {self._maker(name)}"), key=_gravity)
+                worst = max(worst, ("noise", f"roundings move it as far: {self.maker(name)}"), key=_gravity)
             else:
-                return "wrong", f"{name} ({self._maker(name)}) {result.problem}"
+                return "wrong", f"{name} ({self.maker(name)}) {result.problem}"
         return worst
 
     def _agrees(self, name: str, mine: Array, other: Array) -> bool:
         return compare(name, mine, widened(other)).passed
 
-    def _maker(self, name: str) -> str:
+    def declared_otherwise(self, position: int, mine: Array) -> str:
+        """What is wrong with the dtype of an output; empty where it is as declared."""
+        output = self.case.model.graph.output[position]
+        declared = onnx.helper.tensor_dtype_to_np_dtype(output.type.tensor_type.elem_type)
+        return "" if mine.dtype == declared else f"{output.name} is {mine.dtype}, declared {declared}"
+
+    def maker(self, name: str) -> str:
+        """The operator that makes a value."""
         return next((node.op_type for node in self.case.model.graph.node if name in node.output), "input")
 
     def beyond_noise(self, choice: int, position: int, mine: Array) -> bool:
@@ -151,14 +162,14 @@ class Judge:
         if mine.shape != right.shape:
             return True
         random = np.random.default_rng(self.case.seed)
-        known = self.known(choice)
         dtypes = self.dtypes()
         open_ = np.zeros(right.shape, bool)
         reach = np.zeros(right.shape)
         for trial in range(1 + TOSSES):
             # The first is what whoever rounds each result to its dtype gets: chance may miss it.
             once = trial == 0
-            values = evaluate(self.steps(), known, dtypes, None if once else random, rounded_once=once)
+            drawn = None if once else random
+            values = self.all_values(choice, dtypes=dtypes, random=drawn, rounded_once=once)
             moved = values[self.names[position]]
             if moved.shape != right.shape:
                 return False
@@ -166,7 +177,8 @@ class Judge:
                 distance = np.abs(moved.astype(np.float64) - right.astype(np.float64))
             same = (moved == right) | ((moved != moved) & (right != right))
             open_ |= ~same & (~np.isfinite(distance) | (right.dtype.kind != "f"))
-            if trial <= TRIALS:
+            # One element of integers that a disturbance moves says nothing of the others.
+            if trial <= TRIALS and right.dtype.kind == "f":
                 reach = np.maximum(reach, np.where(same | ~np.isfinite(distance), 0, distance))
         with np.errstate(all="ignore"):
             off = np.abs(mine.astype(np.float64) - right.astype(np.float64))

@@ -26,5 +26,7 @@ def load_case(folder: str | Path) -> Case:
     folder = Path(folder)
     model = onnx.load(folder / "model.onnx")
     paths = sorted(folder.glob("feeds_*.npz"), key=lambda path: int(path.stem[6:]))
-    feeds = tuple(dict(np.load(path).items()) for path in paths)
+    # NumPy forgets the names of types that are not its own, such as int4.
+    kinds = {i.name: onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in model.graph.input}
+    feeds = tuple({name: array.view(kinds[name]) for name, array in np.load(path).items()} for path in paths)
     return Case(int((folder / "seed.txt").read_text()), model, feeds)

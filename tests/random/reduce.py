@@ -26,7 +26,7 @@ from tests.random.generate import Case
 from tests.random.judge import Finding, dtypes_of
 from tests.random.kept import save_case
 from tests.random.net import Worker
-from tests.random.worker import drawn
+from tests.random.worker import OURS, drawn
 
 Array = NDArray[Any]
 
@@ -40,7 +40,7 @@ def reduce_finding(finding: Finding, generator: str, variables: dict[str, str], 
     worker = Worker(variables)
     try:
         with tempfile.TemporaryDirectory(prefix="opweld-reduce-") as scratch:
-            reduced = _Reducer(finding, worker, Path(scratch)).run(case)
+            reduced = _Reducer(finding, worker, Path(scratch), generator).run(case)
     finally:
         worker.close()
     save_case(reduced, folder)
@@ -60,8 +60,9 @@ def report(finding: Finding, case: Case, folder: Path) -> str:
 
 
 class _Reducer:
-    def __init__(self, finding: Finding, worker: Worker, scratch: Path) -> None:
+    def __init__(self, finding: Finding, worker: Worker, scratch: Path, generator: str = OURS) -> None:
         self._finding = finding
+        self._generator = generator
         self._worker = worker
         self._scratch = scratch
 
@@ -97,6 +98,7 @@ class _Reducer:
         save_case(case, folder)
         threads = [self._finding.threads]
         job = {"folder": str(folder), "seed": case.seed, "levels": [self._finding.level], "threads": threads}
+        job["generator"] = self._generator
         return any(_alike(found, self._finding) for found in self._worker.run(job))
 
 
@@ -186,9 +188,10 @@ def _cuts(case: Case) -> Iterator[Case]:
 
 def _fed(case: Case, names: set[str]) -> Iterator[Case]:
     model = _copy(case.model)
-    dtypes = dtypes_of(model)
     steps = [Step(node) for node in model.graph.node]
     known = [evaluate(steps, _stored(model) | feeds, {}) for feeds in case.feeds]
+    # onnx does not infer what operators of other domains make.
+    dtypes = dtypes_of(model) | {name: array.dtype for name, array in known[0].items() if array.dtype.kind != "f"}
     kept = [node for node in model.graph.node if not names.issuperset(node.output)]
     if len(kept) == len(model.graph.node):
         return

@@ -15,20 +15,22 @@ from opweld.cached import sources_digest
 from tests.random.__main__ import environment
 from tests.random.judge import LEVELS, PEER, Finding
 from tests.random.net import Worker, cast_net
-from tests.random.worker import NNSMITH, OURS
+from tests.random.worker import NNSMITH, OURS, QUANTIZED
 
 WORKERS = len(os.sched_getaffinity(0))
 
 
-def findings_of(seeds: Sequence[int], folder: Path, compiler: str, generator: str = OURS) -> list[Finding]:
+def findings_of(
+    seeds: Sequence[int], folder: Path, compiler: str, generator: str = OURS, levels: Sequence[str] = LEVELS
+) -> list[Finding]:
     variables = environment(folder, compiler)
     # Every other graph on one thread first: what one thread compiles, two must run, and the other way round.
-    found = cast_net(seeds, LEVELS, lambda seed: (1, 2) if seed % 2 else (2, 1), WORKERS, variables, generator)
+    found = cast_net(seeds, levels, lambda seed: (1, 2) if seed % 2 else (2, 1), WORKERS, variables, generator)
     return [finding for findings in found for finding in findings]
 
 
-def require_good(findings: Sequence[Finding], graphs: int) -> None:
-    assert len(findings) == graphs * len(LEVELS)
+def require_good(findings: Sequence[Finding], graphs: int, levels: Sequence[str] = LEVELS) -> None:
+    assert len(findings) == graphs * len(levels)
     bad = [f"seed {f.seed} at {f.level}: {f.outcome}: {f.what}" for f in findings if f.bad]
     assert not bad, "\n".join((*bad, "reduce with: python -m tests.random --reduce --only SEED"))
     # A net that refuses its catch would be blind.
@@ -41,6 +43,10 @@ def test_fixed_seeds(tmp_path: Path) -> None:
 
 def test_fixed_seeds_with_the_compiler_of_the_product(tmp_path: Path) -> None:
     require_good(findings_of(range(1000, 1004), tmp_path, "product"), 4)
+
+
+def test_fixed_seeds_of_quantised_values(tmp_path: Path) -> None:
+    require_good(findings_of(range(4), tmp_path, "quick", QUANTIZED, ("all",)), 4, ("all",))
 
 
 CRASHES = f"""import json, os, sys
@@ -86,3 +92,9 @@ def test_fresh_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_fresh_seeds_of_nnsmith(tmp_path: Path) -> None:
     first = int(sources_digest()[:8], 16)
     require_good(findings_of(range(first, first + FRESH), tmp_path, "quick", NNSMITH), FRESH)
+
+
+@pytest.mark.slow
+def test_fresh_seeds_of_quantised_values(tmp_path: Path) -> None:
+    first = int(sources_digest()[:8], 16)
+    require_good(findings_of(range(first, first + FRESH), tmp_path, "quick", QUANTIZED), FRESH)

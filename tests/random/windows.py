@@ -68,23 +68,61 @@ class Conv(OpRun):
     op_domain = ""
 
     def _run(self, x: Array, weights: Array, bias: Array | None = None, **attributes: Any) -> tuple[Array]:
-        group = attributes.get("group") or 1
-        windows = geometry(attributes, weights.shape[2:], x.shape[2:])
-        n = len(windows)
-        if x.shape[1] != weights.shape[1] * group or weights.shape[0] % group:
-            raise ValueError("channels do not fit the groups")
-        seen = taps(x, windows, 0)
-        seen = seen.reshape(x.shape[0], group, -1, *seen.shape[2:])
-        split = weights.reshape(group, -1, *weights.shape[1:])
-        kernel = tuple(range(3 + n, 3 + 2 * n))
-        parts = [
-            np.tensordot(seen[:, g], split[g], axes=((1, *(k - 1 for k in kernel)), (1, *range(2, 2 + n))))
-            for g in range(group)
-        ]
-        result = np.moveaxis(np.concatenate(parts, axis=-1), -1, 1)
+        result = _convolved(x, weights, attributes)
         if bias is not None:
-            result = result + bias.reshape(-1, *(1,) * n)
+            result = result + bias.reshape(-1, *(1,) * (x.ndim - 2))
         return (np.ascontiguousarray(result),)
+
+
+def _convolved(x: Array, weights: Array, attributes: dict[str, Any]) -> Array:
+    group = attributes.get("group") or 1
+    windows = geometry(attributes, weights.shape[2:], x.shape[2:])
+    n = len(windows)
+    if x.shape[1] != weights.shape[1] * group or weights.shape[0] % group:
+        raise ValueError("channels do not fit the groups")
+    seen = taps(x, windows, 0)
+    seen = seen.reshape(x.shape[0], group, -1, *seen.shape[2:])
+    split = weights.reshape(group, -1, *weights.shape[1:])
+    kernel = tuple(range(3 + n, 3 + 2 * n))
+    parts = [
+        np.tensordot(seen[:, g], split[g], axes=((1, *(k - 1 for k in kernel)), (1, *range(2, 2 + n))))
+        for g in range(group)
+    ]
+    return np.moveaxis(np.concatenate(parts, axis=-1), -1, 1)
+
+
+def _centred(values: Array, zero: Array | None) -> Array:
+    """Integers minus their zero point, of all or of each index of the first axis, in float64, which holds them."""
+    if zero is None:
+        return values.astype(np.float64)
+    along = zero.reshape(-1, *(1,) * (values.ndim - 1)) if zero.size > 1 else zero.reshape(())
+    return values.astype(np.float64) - along.astype(np.float64)
+
+
+class ConvInteger(OpRun):
+    """Of any rank, with a zero point for each output channel."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Array, weights: Array, x0: Array | None = None, w0: Array | None = None, **attributes: Any
+    ) -> tuple[Array]:
+        return (_convolved(_centred(x, x0), _centred(weights, w0), attributes).astype(np.int32),)
+
+
+class QLinearConv(OpRun):
+    """Of any rank, with a scale for each output channel; rounded before the zero point is added."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, x1: Array, x0: Array, w: Array, w1: Array, w0: Array, *rest: Any, **given: Any) -> Any:
+        y1, y0, bias = rest if len(rest) == 3 else (*rest, None)
+        total = _convolved(_centred(x, x0), _centred(w, w0), given)
+        along = (-1, *(1,) * (x.ndim - 2))
+        total = total if bias is None else total + bias.reshape(along)
+        rounded = np.rint(total * (x1.reshape(()) * w1.reshape(along) / y1.reshape(()))) + y0.reshape(())
+        limits = np.iinfo(y0.dtype)
+        return (np.clip(rounded, limits.min, limits.max).astype(y0.dtype),)
 
 
 class MaxPool(OpRun):

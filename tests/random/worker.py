@@ -1,8 +1,8 @@
 """A process of its own for graphs that may crash: jobs as lines of JSON in, progress and findings out.
 
-A job is {"seed": ..., "generator": ...} or {"folder": path} (see `kept.py`), with "levels" and "threads"; "alone" where
-ONNX Runtime is not to be asked. The answer is one line a level, {"finding": ...}, then {"done": true}; before anything
-that may crash, {"note": ...}.
+A job is {"seed": ...} or {"folder": path} (see `kept.py`), with "generator" where that is not ours, "levels" and
+"threads"; "alone" where ONNX Runtime is not to be asked. The answer is one line a level, {"finding": ...}, then
+{"done": true}; before anything that may crash, {"note": ...}.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from tests.random.generate import Case, case_of
 from tests.random.halves import halved
 from tests.random.judge import Judge, judge_level
 from tests.random.kept import load_case
+from tests.random.quantized import generate as quantized
+from tests.random.quantized.judge import StepJudge
 
-OURS, HALVES, NNSMITH = "ours", "halves", "nnsmith"
+OURS, HALVES, NNSMITH, QUANTIZED = "ours", "halves", "nnsmith", "quantized"
 """Generators of graphs; the second gives the graphs of the first in float16, where there is such a graph."""
 
 HANG_S = 720.0
@@ -41,8 +43,9 @@ def main() -> None:
         # Nobody handles the signal: a hang ends the process. Processor time, for a machine may be busy with other work.
         signal.setitimer(signal.ITIMER_PROF, HANG_S)
         say(note="generating")
-        case = load_case(job["folder"]) if "folder" in job else drawn(job["seed"], job.get("generator", OURS))
-        judge = Judge(case, asks="alone" not in job)
+        generator = job.get("generator", OURS)
+        case = load_case(job["folder"]) if "folder" in job else drawn(job["seed"], generator)
+        judge = StepJudge(case) if generator == QUANTIZED else Judge(case, asks="alone" not in job)
         say(nodes=len(case.model.graph.node))
         for level in job["levels"]:
             finding = judge_level(judge, level, job["threads"], lambda text: say(note=text))
@@ -54,6 +57,8 @@ def drawn(seed: int, generator: str) -> Case:
     """The case of a seed of one of the generators."""
     if generator == OURS:
         return case_of(seed)
+    if generator == QUANTIZED:
+        return quantized.case_of(seed)
     if generator == HALVES:
         return halved(case_of(seed)) or case_of(seed)
     from tests.random import smith

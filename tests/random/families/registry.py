@@ -9,13 +9,15 @@ from tests.random.graph import Graph
 Proposal = Callable[[Graph], object]
 
 FAMILIES: list[tuple[Proposal, float]] = []
+QUANTIZED: list[tuple[Proposal, float]] = []
+"""Those of graphs of quantised values, see `tests.random.quantized`."""
 
 
-def proposal(weight: float = 1.0) -> Callable[[Proposal], Proposal]:
+def proposal(weight: float = 1.0, families: list[tuple[Proposal, float]] = FAMILIES) -> Callable[[Proposal], Proposal]:
     """Registers a proposal. A proposal raises `Rejected` where nothing in the graph fits it."""
 
     def register(function: Proposal) -> Proposal:
-        FAMILIES.append((function, weight))
+        families.append((function, weight))
         return function
 
     return register

@@ -1,0 +1,94 @@
+"""The judge of quantised values: a tie may go either way, by one step, and what follows from it follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+
+from tests.random.generate import Case
+from tests.random.kept import load_case, save_case
+from tests.random.quantized.generate import case_of
+from tests.random.quantized.judge import StepJudge
+
+HEADER = '<ir_version: 11, opset_import: ["" : 23, "com.microsoft" : 1]>\n'
+CHAIN = """g (float[4] x) => (uint8[4] q, float[4] y)
+    <float s = {0.1}, uint8 z = {3}> { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"""
+
+
+def judge_of(text: str, **feeds: np.ndarray) -> StepJudge:
+    return StepJudge(Case(7, onnx.parser.parse_model(HEADER + text), (feeds,)))
+
+
+def near_ties() -> np.ndarray:
+    """Values whose second is a tie but for a rounding; the others are far from any."""
+    return np.array([0.1, 0.25, 0.52, 0.7], np.float32)
+
+
+def test_a_tie_goes_either_way_and_what_reads_it_follows() -> None:
+    judge = judge_of(CHAIN, x=near_ties())
+    for tie in (5, 6):
+        codes = np.array([4, tie, 8, 10], np.uint8)
+        floats = (codes.astype(np.float32) - 3) * np.float32(0.1)
+        assert judge.verdict(0, [codes, floats])[0] in ("right", "noise")
+        other = np.array([4, 11 - tie, 8, 10], np.uint8)
+        assert judge.verdict(0, [other, floats])[0] == "wrong", "the floats of other codes"
+
+
+def test_a_step_beside_a_tie_and_two_steps_at_one_are_wrong() -> None:
+    judge = judge_of(CHAIN, x=near_ties())
+    for codes in ([4, 5, 9, 10], [4, 7, 8, 10], [4, 3, 8, 10]):
+        made = np.array(codes, np.uint8)
+        found, why = judge.verdict(0, [made, (made.astype(np.float32) - 3) * np.float32(0.1)])
+        assert found == "wrong", codes
+        assert "QuantizeLinear" in why
+
+
+def test_a_tie_that_is_no_output_moves_what_follows() -> None:
+    text = """g (float[1, 4] x) => (float[1, 1] y) <float s = {0.1}, uint8 z = {3}, float[4, 1] w = {1, 1, 1, 1}>
+        { q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = MatMul(d, w) }"""
+    judge = judge_of(text, x=near_ties()[None])
+    for steps, verdict in ((15, "right"), (16, "noise"), (60, "wrong")):
+        found, _ = judge.verdict(0, [np.full((1, 1), 0.1 * steps, np.float32)])
+        assert found == verdict or (steps < 60 and found in ("right", "noise")), steps
+
+
+def test_sums_of_integers_are_equal() -> None:
+    text = """g (uint8[1, 2] x, int8[2, 1] w) => (int32[1, 1] y) { y = MatMulInteger(x, w) }"""
+    judge = judge_of(text, x=np.array([[3, 200]], np.uint8), w=np.array([[-2], [100]], np.int8))
+    assert judge.verdict(0, [np.array([[19994]], np.int32)])[0] == "right"
+    assert judge.verdict(0, [np.array([[19995]], np.int32)])[0] == "wrong"
+
+
+OPERATORS = (
+    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger ConvInteger QLinearMatMul QLinearConv "
+    "QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu QLinearSoftmax QLinearConcat QLinearAveragePool "
+    "QLinearGlobalAveragePool QGemm DynamicQuantizeMatMul MatMulIntegerToFloat MatMulNBits DynamicQuantizeLSTM"
+)
+
+
+def test_graphs_are_valid_the_same_again_and_hold_all_operators(tmp_path: Path) -> None:
+    drawn: set[str] = set()
+    kinds: set[int] = set()
+    for seed in range(80):
+        case = case_of(seed)
+        drawn |= {node.op_type for node in case.model.graph.node}
+        kinds |= {tensor.data_type for tensor in case.model.graph.initializer}
+        if seed < 4:
+            onnx.checker.check_model(case.model)
+            assert case_of(seed).model.SerializeToString(deterministic=True) == case.model.SerializeToString(
+                deterministic=True
+            )
+    assert set(OPERATORS.split()) <= drawn
+    names = {onnx.TensorProto.DataType.Name(kind) for kind in kinds}
+    assert {"INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16", "INT32"} <= names
+
+
+def test_codes_of_four_bits_come_back_from_files(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(HEADER + "g (int4[3] x) => (int4[3] y) { y = Identity(x) }")
+    codes = np.array([-8, 0, 7]).astype(onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.INT4))
+    save_case(Case(1, model, ({"x": codes},)), tmp_path)
+    (again,) = load_case(tmp_path).feeds
+    assert again["x"].dtype == codes.dtype and (again["x"] == codes).all()
