@@ -1,12 +1,15 @@
-"""Trained models, quantised: what they lose, and that another runtime gives the same."""
+"""Trained models, quantised: what they lose, that another runtime gives the same, that rows answer for themselves."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 
 import opweld
+from benchmarks import quantized
 from benchmarks.zoo import fetch, inputs
 
 pytestmark = pytest.mark.models
@@ -28,3 +31,37 @@ def test_a_trained_model_keeps_its_answers(name: str) -> None:
         for output, got in zip(peer.get_outputs(), peer.run(None, sample), strict=True):
             exact, found = np.asarray(right[output.name], np.float64), np.asarray(got, np.float64)
             assert np.linalg.norm(found - exact) <= 3 * LOST[name] * np.linalg.norm(exact)
+
+
+THREADS, BATCHES = (1, 2, 3), (1, 4, 8)
+OURS, THEIRS = "opweld.quantize", "quantize_static"
+
+
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [("minilm", OURS), ("ppocrv4-rec", OURS), ("minilm", THEIRS), ("magika", THEIRS)],
+)
+def test_a_row_answers_the_same_bits_on_any_threads_in_any_batch(name: str, by: str, tmp_path: Path) -> None:
+    """Whoever else asks, and how many cores there are, decides nothing: integers are exact in any order, and floats
+    are added up in one order for each row."""
+    rows = [dict(inputs.example(name, 0, seed)) for seed in range(max(BATCHES))]
+    if by == OURS:
+        file = tmp_path / "int8.onnx"
+        opweld.quantize(fetch.path(name), rows[:4], ranges="minmax").save(file)
+    else:
+        file = quantized.path(QUANTISED[name])
+    alone = opweld.compile(file, threads=1)
+    right = [alone.run(row) for row in rows]
+    for threads in THREADS:
+        compiled = opweld.compile(file, threads=threads)
+        for batch in BATCHES:
+            found = compiled.run({key: np.concatenate([row[key] for row in rows[:batch]]) for key in rows[0]})
+            for output, answers in found.items():
+                for i in range(batch):
+                    one, same = np.asarray(answers)[i : i + 1], np.asarray(right[i][output])
+                    where = f"{output}: row {i} of {batch} on {threads} threads"
+                    assert one.shape == same.shape and one.tobytes() == same.tobytes(), where
+
+
+QUANTISED = {"minilm": "minilm-qdq-u8s8-channel", "magika": "magika-qoperator-s8s8-tensor"}
+"""By model of the zoo, the file that ONNX Runtime's quantiser makes of it."""
