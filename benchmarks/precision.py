@@ -1,266 +1,295 @@
-"""The table of docs/precision.md: trained models, scored, in float and at each precision, by one command.
+"""What fewer bits and fusion are worth together: eight models at five precisions, fused and not, by one command.
 
-    python -m benchmarks.precision                  all models and precisions; about half an hour
-    python -m benchmarks.precision ocr --only int8  a part: other rows of FILE are kept
-    python -m benchmarks.precision --render         the page again, from what FILE holds
+    python -m benchmarks.precision                     everything, about twenty minutes; nothing else may run
+    python -m benchmarks.precision minilm --again      a part, measured anew: other models of FILE are kept
+    python -m benchmarks.precision --minutes 10        begins no model after that long
+    python -m benchmarks.precision --render            the page again, from what FILE holds
 
-Files are made by `opweld.quantize` and by ONNX Runtime's quantiser with the same samples. Every file is scored in ONNX
-Runtime, so that files are compared and not runtimes; then opweld and, where it is installed, OpenVINO run the first
-samples too, and `apart` says how far answers are from those of ONNX Runtime with its optimiser off.
+Models are kept in FILE (--json) as they come, and a model measured with the same sources of opweld is not measured
+again, so that what was stopped goes on; its quantised files and artifacts lie in caches until then. The page is
+docs/precision.md, which tells too what `benchmarks.quantisers` found.
+
+fp32 is the model as it is; bf16 is `precision="bf16"`, which a decision takes for a product where that is predicted to
+be faster; int8, int8-weights and int4-weights are files of `opweld.quantize`, the first with samples. Not fused is
+without `FUSION`: each operator computes in a kernel of its own, and products are what the precision says. All ten of a
+model run in processes of their own, in alternating blocks. `weights` are bytes of the artifact's, `peak` the resident
+memory of the process. Accuracy is the task's score of all samples where `benchmarks.trained` has a task, else the error
+against ONNX Runtime without its optimiser on the float model.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
+import contextlib
 import json
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
-from numpy.typing import NDArray
 
 import opweld
+from benchmarks.paired import REPOSITORY, Contestant, contest
+from benchmarks.performance import geometric, machine
+from benchmarks.quantisers import answers_of, error_of_all, tables
 from benchmarks.trained import TASKS, Feed, Task
-from opweld.calibration.error import error_of
-from opweld.experiments.peers import openvino
-from opweld.frontend.opset import at_opset, opset_of
+from benchmarks.zoo import fetch, inputs
+from opweld.accounts import account_of
+from opweld.cached import sources_digest
+from opweld.typed import typed
 
-Array = NDArray[Any]
-Maker = Callable[[Task, Path], str]
-"""Writes a quantised model and answers a remark."""
-
-ROWS = Path(__file__).parents[1] / "docs" / "precision.json"
-PAGE = ROWS.with_suffix(".md")
-COMPARED = 4
-"""Samples that all runtimes answer."""
-
-
-RUNTIMES = ("opweld", "ONNX Runtime", "OpenVINO")
-
-
-def _ours(precision: Any) -> Maker:
-    def make(task: Task, out: Path) -> str:
-        done = opweld.quantize(task.model, task.calibration, precision=precision)
-        done.save(out)
-        biases = ", biases corrected" if done.corrected else ""
-        rounding = ", gptq" if done.rounding == "gptq" else ""
-        return f"error {done.error:.3g} held out; {done.ranges or 'no ranges'}{biases}{rounding}"
-
-    return make
+PAGE = REPOSITORY / "docs" / "precision.md"
+DATA = PAGE.with_suffix(".json")
+PRECISIONS = ("fp32", "bf16", "int8", "int8-weights", "int4-weights")
+FUSION = ("fuse.view", "fuse.chain", "fuse.epilogue", "fuse.rows", "fuse.block")
+"""The rules by which an operator is computed in the kernel of another one."""
+TASK_OF = {"minilm": "minilm", "magika": "magika", "ppocrv4-rec": "ocr"}
+"""By model of the zoo, its task."""
+MODELS = (*TASK_OF, "ppocrv4-cls", "silero-vad-16k", "mobilenetv2", "resnet50", "bert-base")
+CALIBRATED, COMPARED = 16, 4
+"""Samples that ranges are of, and, of a model without a task, that its error is of."""
 
 
-def _static(task: Task, out: Path) -> str:
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
+@dataclass(frozen=True)
+class Cell:
+    """A model at a precision, fused or not.
 
-    class Reader(CalibrationDataReader):
-        def __init__(self) -> None:
-            self._left = iter(task.calibration)
+    Attributes:
+        milliseconds: the median run. ratio: how often as fast it is as fp32, fused; low, high: the quartiles of blocks
+            that follow one another. weights: bytes. peak: MiB. accuracy: see `Measured`.
+    """
 
-        def get_next(self) -> Feed | None:  # pyright: ignore
-            return next(self._left, None)
-
-    with tempfile.TemporaryDirectory() as folder:
-        prepared = Path(folder) / "prepared.onnx"
-        newer = Path(folder) / "newer.onnx"  # scales a channel are there since opset 13
-        model = onnx.load(task.model)
-        onnx.save(at_opset(model, 17) if opset_of(model) < 17 else model, str(newer))
-        quant_pre_process(str(newer), str(prepared), skip_symbolic_shape=True)
-        remark = "quantize_static, min/max, by channel"
-        for extra in ({}, {"QDQDisableWeightAdjustForInt32Bias": True}):
-            try:
-                quantize_static(
-                    str(prepared), str(out), Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
-                    activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, extra_options=extra,
-                )  # fmt: skip
-            except ValueError:  # of a comparison of two arrays, in that adjustment
-                remark += "; adjustment of weights for biases off, where it fails"
-            else:
-                break
-    return remark
+    precision: str
+    fused: bool
+    kernels: int
+    milliseconds: float
+    ratio: float
+    low: float
+    high: float
+    weights: int
+    peak: float
+    accuracy: float
 
 
-def _dynamic(task: Task, out: Path) -> str:
-    from onnxruntime.quantization import QuantType, quantize_dynamic
+@dataclass(frozen=True)
+class Measured:
+    """What a model does at all precisions.
 
-    quantize_dynamic(str(task.model), str(out), per_channel=True, weight_type=QuantType.QInt8,
-                     op_types_to_quantize=["MatMul", "Gather"])  # fmt: skip
-    return "quantize_dynamic of MatMul and Gather: activations are integers too"
+    Attributes:
+        what: the accuracy is: a task's score, the larger the better, or an error. failed: why a precision is missing.
+    """
+
+    model: str
+    threads: int
+    sources: str
+    what: str
+    cells: tuple[Cell, ...]
+    failed: Mapping[str, str]
 
 
-def _nbits(task: Task, out: Path) -> str:
-    from onnxruntime.quantization import QuantFormat
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+@dataclass(frozen=True)
+class Subject:
+    """A model of the zoo, the samples that it is calibrated and judged with, and how."""
 
-    model = at_opset(onnx.load(task.model), 21)  # the first with int4
-    maker = MatMulNBitsQuantizer(
-        model, bits=4, block_size=32, is_symmetric=True, quant_format=QuantFormat.QOperator,
-        op_types_to_quantize=("MatMul", "Gather"),
+    name: str
+    file: Path
+    calibration: list[Feed]
+    judged: list[Feed]
+    accuracy: Callable[[Any, Any], float]
+    what: str
+
+    @staticmethod
+    def of(name: str) -> Subject:
+        """The model with its task, or with samples of the zoo."""
+        if name in TASK_OF:
+            task: Task = TASKS[TASK_OF[name]]()
+            return Subject(name, task.model, task.calibration[:CALIBRATED], task.scored, task.score, task.what)
+        feeds = [dict(inputs.example(name, 0, seed)) for seed in range(CALIBRATED + COMPARED)]
+        return Subject(
+            name, fetch.path(name), feeds[:CALIBRATED], feeds[CALIBRATED:], error_of_all, "error against float"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------ measuring
+
+
+def file_of(subject: Subject, precision: str) -> Path:
+    """The model at a precision, as an ONNX file: that of the zoo, or a quantised one, kept for these sources."""
+    if precision in ("fp32", "bf16"):
+        return subject.file
+    out = fetch.cache_folder() / "precision" / sources_digest()[:12] / f"{subject.name}-{precision}.onnx"
+    if not out.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part = out.with_suffix(".part.onnx")
+        data = subject.calibration if precision == "int8" else None
+        chosen: Any = precision
+        opweld.quantize(subject.file, data, precision=chosen).save(part)
+        part.rename(out)
+    return out
+
+
+@dataclass(frozen=True)
+class Way:
+    """A precision, fused or not, compiled to an artifact."""
+
+    precision: str
+    fused: bool
+    artifact: Path
+    kernels: int
+    accuracy: float
+
+    @property
+    def name(self) -> str:
+        """What it is called where runs are told."""
+        return self.precision if self.fused else f"{self.precision}, not fused"
+
+
+def made(subject: Subject, precision: str, fused: bool, threads: int, folder: Path, right: Any) -> Way:
+    """Compiles, saves and judges one."""
+    options: dict[str, Any] = {"precision": "bf16"} if precision == "bf16" else {}
+    model = opweld.compile(
+        file_of(subject, precision), threads=threads, disable=() if fused else FUSION, **options
     )  # fmt: skip
-    maker.process()
-    made: Any = maker.model
-    onnx.save(made.model, str(out))
-    return "MatMulNBits, blocks of 32; convolutions in float"
+    artifact = Path(model.save(folder / f"{precision}-{'fused' if fused else 'apart'}.opweld"))
+    answers = [[np.array(one) for one in model.session.run(feed)] for feed in subject.judged]
+    return Way(precision, fused, artifact, len(account_of(artifact).kernels), subject.accuracy(answers, right))
 
 
-MAKERS: dict[tuple[str, str], Maker] = {
-    ("int8", "opweld"): _ours("int8"),
-    ("int8", "ONNX Runtime"): _static,
-    ("int8-weights", "opweld"): _ours("int8-weights"),
-    ("int8-weights", "ONNX Runtime"): _dynamic,
-    ("int4-weights", "opweld"): _ours("int4-weights"),
-    ("int4-weights", "ONNX Runtime"): _nbits,
-}
-
-
-def measured(task: Task, only: Sequence[str], rows: dict[str, dict[str, Any]], key: str) -> Iterator[None]:
-    """Fills in the rows of a task, one after the other."""
-    right = _answers(task.model, task.scored)
-    rows[f"{key}/float/"] = _row(task, task.model, right, right, "", 0.0)
-    yield
-    for (precision, by), make in MAKERS.items():
-        if only and precision not in only:
-            continue
-        name = f"{key}/{precision}/{by}"
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "model.onnx"
+def measure(name: str, threads: int, rounds: int) -> Measured:
+    """All of a model. A precision that cannot be had is told, and left out."""
+    subject = Subject.of(name)
+    right = answers_of(subject.file, subject.judged, literal=True)
+    failed: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="opweld-precision-") as place, contextlib.ExitStack() as stack:
+        folder, ways = Path(place), list[Way]()
+        for precision in PRECISIONS:
             begun = time.monotonic()
             try:
-                remark = make(task, out)
-                taken = time.monotonic() - begun
-                rows[name] = _row(task, out, _answers(out, task.scored), right, remark, taken)
-            except Exception as error:  # noqa: BLE001 - each quantiser has errors of its own
-                rows[name] = {"model": task.name, "remark": f"fails: {' '.join(str(error).split())[:120]}"}
-        yield
+                ways += [made(subject, precision, fused, threads, folder, right) for fused in (True, False)]
+            except opweld.OpweldError as error:
+                failed[precision] = " ".join(str(error).split())[:120]
+            print(f"  {precision:<13} {time.monotonic() - begun:5.1f} s  {failed.get(precision, '')}", flush=True)
+        feeds = folder / "feeds.npz"
+        np.savez(feeds, allow_pickle=False, **inputs.example(name))
+        started = (Contestant(way.name, REPOSITORY, "opweld", way.artifact, feeds, threads) for way in ways)
+        contestants = contest(started, rounds, stack, f"{name}: ")
+        cells = tuple(_cell(way, one, contestants[0]) for way, one in zip(ways, contestants, strict=True))
+    return Measured(name, threads, sources_digest(), subject.what, cells, failed)
 
 
-def _answers(model: Path, feeds: Sequence[Feed], *, literal: bool = False) -> list[list[Array]]:
-    options = onnxruntime.SessionOptions()
-    if literal:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads, options.log_severity_level = 2, 3
-    session = onnxruntime.InferenceSession(str(model), options)
-    return [[np.asarray(one) for one in session.run(None, feed)] for feed in feeds]
+def _cell(way: Way, contestant: Contestant, first: Contestant) -> Cell:
+    low, ratio, high = first.ratio_to(contestant)
+    weights = sum(file.stat().st_size for file in way.artifact.glob("weights*"))
+    return Cell(
+        way.precision, way.fused, way.kernels, contestant.median * 1e3, ratio, low, high, weights,
+        contestant.opened["peak"] / 2**20, way.accuracy,
+    )  # fmt: skip
 
 
-def _row(task: Task, model: Path, answers: Any, right: Any, remark: str, taken: float) -> dict[str, Any]:
-    return {
-        "model": task.name,
-        "score": task.score(answers, right),
-        "what": task.what,
-        "samples": len(task.scored),
-        "bytes": model.stat().st_size,
-        "apart": _apart(task, model),
-        "seconds": taken,
-        "remark": remark,
-    }
+# ------------------------------------------------------------------------------------------------------------- the page
 
 
-def _apart(task: Task, model: Path) -> dict[str, float | str]:
-    """How far runtimes' answers to the first samples are from what the file says to the letter, the worst output."""
-    feeds = task.scored[:COMPARED]
-    letter = _answers(model, feeds, literal=True)
-    names = [str(number) for number in range(len(letter[0]))]
-    right = [dict(zip(names, one, strict=True)) for one in letter]
-    found: dict[str, float | str] = {}
-    runners: dict[str, Callable[[], Any]] = {
-        "opweld": lambda: _opweld(model, feeds),
-        "ONNX Runtime": lambda: _answers(model, feeds),
-    }
-    if any(True for _ in importlib.metadata.distributions(name="openvino")):
-        runners["OpenVINO"] = lambda: _openvino(model, feeds)
-    for runtime, run in runners.items():
-        try:
-            found[runtime] = error_of([dict(zip(names, one, strict=True)) for one in run()], right)
-        except Exception as error:  # noqa: BLE001 - each runtime has errors of its own
-            found[runtime] = " ".join(str(error).split())[:120]
-    return found
-
-
-def _opweld(model: Path, feeds: Sequence[Feed]) -> list[list[Array]]:
-    compiled = opweld.compile(model)
-    names = [value.name for value in onnx.load(model, load_external_data=False).graph.output]
-    return [[compiled.run(feed)[name] for name in names] for feed in feeds]
-
-
-def _openvino(model: Path, feeds: Sequence[Feed]) -> list[list[Array]]:
-    compiled = openvino(model, feeds[0], 2)
-    return [[np.array(compiled(feed)[output]) for output in compiled.outputs] for feed in feeds]
-
-
-def page(rows: dict[str, dict[str, Any]], versions: str) -> str:
-    """The page."""
+def page(found: Sequence[Measured], quantisers: Mapping[str, Any], about: Mapping[str, str]) -> str:
+    """docs/precision.md."""
     lines = [
-        "# Precision: what fewer bits cost",
+        "# Precision: what fewer bits cost, and what they save",
         "",
-        "Trained models, scored, by `python -m benchmarks.precision`, which writes this page. Every file is run by",
-        "ONNX Runtime, so that files are compared and not runtimes. `apart` is how far a runtime's answers are from",
-        "those of ONNX Runtime with its optimiser off, which computes what the file says to the letter, as a part of",
-        "their size: with int8 activations a step of a scale here and there, which the layers that follow carry on.",
-        "Both quantisers are given the same samples, and none of them is scored. Neither latency nor rows that are",
-        "missing have been measured yet.",
-        "",
-        versions,
+        "Made by `python -m benchmarks.precision`, whose docstring says what each figure is, and, from",
+        "[Two quantisers](#two-quantisers) on, by `python -m benchmarks.quantisers`.",
         "",
     ]
-    for name in dict.fromkeys(row["model"] for row in rows.values()):
-        held = {key: row for key, row in rows.items() if row["model"] == name}
-        known = next(row for row in held.values() if "score" in row)
-        lines += [
-            f"## {name}",
-            "",
-            "| precision | by | score | bytes | of float | apart: opweld | ONNX Runtime | OpenVINO | latency | |",
-        ]
-        lines += ["|---|---|--:|--:|--:|--:|--:|--:|--:|---|"]
-        for key, row in held.items():
-            _, precision, by = key.split("/")
-            if "score" not in row:
-                lines.append(f"| {precision} | {by} | | | | | | | | {row['remark']} |")
-                continue
-            start = f"| {precision} | {by} | {row['score']:.4f} | {row['bytes']:,}"
-            apart = [_number(row["apart"].get(runtime, "")) for runtime in RUNTIMES]
-            part = row["bytes"] / known["bytes"]
-            lines.append(f"{start} | {part:.2f} | {' | '.join(apart)} | - | {row['remark']} |")
-        lines += ["", f"Score: {known['what']}, over {known['samples']} samples.", ""]
-    return "\n".join(lines)
+    if found:
+        lines += ["; ".join(f"{name} {value}" for name, value in about.items()) + ".", ""]
+        lines += _means(found)
+    for one in found:
+        lines += ["", f"## {one.model}", ""]
+        lines += [f"{one.threads} threads. Accuracy: {one.what}.", ""]
+        lines += ["| precision | fused | kernels | ms | as fast as fp32, fused | weights, KB | peak, MiB | accuracy |"]
+        lines += ["|---|---|--:|--:|--:|--:|--:|--:|"]
+        lines += [_line(cell, "score" if one.model in TASK_OF else "error") for cell in one.cells]
+        lines += [f"\n{precision}: {why}" for precision, why in one.failed.items()]
+    return "\n".join([*lines, "", *tables(quantisers)]) + "\n"
 
 
-def _number(value: float | str) -> str:
-    return f"{value:.1e}" if isinstance(value, float) else "fails" if value else ""
+def _line(cell: Cell, kind: str) -> str:
+    accuracy = f"{cell.accuracy:.4f}" if kind == "score" else f"{cell.accuracy:.1e}"
+    return (
+        f"| {cell.precision} | {'yes' if cell.fused else 'no'} | {cell.kernels} | {cell.milliseconds:.3g} "
+        f"| {cell.ratio:.2f} ({cell.low:.2f} to {cell.high:.2f}) | {cell.weights / 1e3:,.0f} | {cell.peak:.0f} "
+        f"| {accuracy} |"
+    )
 
 
-def main() -> None:
-    """The command."""
+def _means(found: Sequence[Measured]) -> list[str]:
+    """How often as fast as fp32, fused, and of how many times its bytes, each precision is, over all models."""
+    lines = [
+        "| precision | models | fused: as fast | not fused: as fast | weights, of fp32's |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for precision in PRECISIONS:
+        pairs = [pair for one in found if (pair := _pair(one, precision)) is not None]
+        if not pairs:
+            continue
+        fused, apart = (geometric(pair[i].ratio for pair in pairs) for i in (0, 1))
+        part = geometric(pair[0].weights / pair[2].weights for pair in pairs)
+        lines.append(f"| {precision} | {len(pairs)} | {fused:.2f} | {apart:.2f} | {part:.2f} |")
+    return [*lines, "", "Geometric means; above 1, it is faster than fp32, fused."]
+
+
+def _pair(one: Measured, precision: str) -> tuple[Cell, Cell, Cell] | None:
+    """(fused, not fused, fp32 fused) of a model; None where the precision is missing."""
+    by = {(cell.precision, cell.fused): cell for cell in one.cells}
+    if (precision, True) not in by or (precision, False) not in by:
+        return None
+    return by[precision, True], by[precision, False], by["fp32", True]
+
+
+def main() -> int:
+    """Measures what is missing, then writes the page; 1 where time was up before all was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tasks", nargs="*", choices=[*TASKS, []], help="of the models; all where none is named")
-    parser.add_argument("--only", action="append", default=[], help="a precision; repeat for more")
-    parser.add_argument("--render", action="store_true", help="only write the page")
-    arguments = parser.parse_args()
-    held: dict[str, Any] = json.loads(ROWS.read_text()) if ROWS.exists() else {"versions": "", "rows": {}}
-    for key in () if arguments.render else arguments.tasks or TASKS:
-        packages = ("onnxruntime", "openvino")
-        installed = [p for p in packages if any(True for _ in importlib.metadata.distributions(name=p))]
-        told = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in installed)
-        held["versions"] = f"opweld {opweld.__version__}, {told}; {_processor()}."
-        for _ in measured(TASKS[key](), arguments.only, held["rows"], key):
-            ROWS.write_text(json.dumps(held, indent=1) + "\n")
-    order = {
-        name: place for place, name in enumerate(f"{k}/{p}/{b}" for k in TASKS for p, b in [("float", ""), *MAKERS])
-    }
-    rows = dict(sorted(held["rows"].items(), key=lambda item: order[item[0]]))
-    PAGE.write_text(page(rows, held["versions"]))
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"left out: {', '.join(MODELS)}")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5, help="blocks of a contestant")
+    parser.add_argument("--minutes", type=float, default=20.0, help="no model is begun after these")
+    parser.add_argument("--again", action="store_true", help="measure models that FILE has already")
+    parser.add_argument("--render", action="store_true", help="measure nothing")
+    parser.add_argument("--json", type=Path, default=DATA, metavar="FILE")
+    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE")
+    options = parser.parse_args()
+    data: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}
+    found = {one.model: one for one in (typed(Measured, row, options.json.name) for row in data.get("models", ()))}
+    begun = time.monotonic()
+    asked = () if options.render else options.models or MODELS
+    stale = {name for name in asked if name not in found or found[name].sources != sources_digest()}
+    missing = [name for name in asked if options.again or name in stale]
+    left = _measured(missing, options, data, found, begun)
+    ordered = sorted(found.values(), key=lambda one: (*MODELS, one.model).index(one.model))
+    options.page.write_text(page(ordered, data.get("quantisers", {}), data.get("machine", {})))
+    if left:
+        print(f"{options.minutes:g} minutes are over; the same command goes on with {', '.join(left)}", flush=True)
+    return int(bool(left))
 
 
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+def _measured(
+    missing: Sequence[str], options: Any, data: dict[str, Any], found: dict[str, Measured], begun: float
+) -> Sequence[str]:
+    """Measures these models and keeps each in the file; those that there was no time for."""
+    for number, name in enumerate(missing):
+        spent = (time.monotonic() - begun) / 60
+        if spent > options.minutes:
+            return missing[number:]
+        print(f"{name} ({number + 1} of {len(missing)}, {spent:.1f} minutes so far)", flush=True)
+        found[name] = measure(name, options.threads, options.rounds)
+        for cell in found[name].cells:
+            print(f"  {_line(cell, 'score' if name in TASK_OF else 'error')}", flush=True)
+        data |= {"machine": machine(), "models": [asdict(one) for one in found.values()]}
+        options.json.write_text(json.dumps(data, indent=1) + "\n")
+    return ()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
