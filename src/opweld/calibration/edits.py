@@ -21,6 +21,7 @@ class Edits:
         made: the copy. first: nodes before all others. after: nodes behind one, by its place, those of -1 before all.
         renamed: by a node's place, what it reads instead of what. biases: by place, the names of biases, there or new.
         attributes: by place, those of another value. instead: by place, the nodes that stand for one.
+        resized: values of another size along an axis.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -38,6 +39,7 @@ class Edits:
         self.biases: dict[int, str] = {}
         self.attributes: dict[int, dict[str, Any]] = {}
         self.instead: dict[int, list[onnx.NodeProto]] = {}
+        self.resized: dict[str, tuple[int, int]] = {}
         self._stored: dict[str, onnx.TensorProto] = {}
         self._names: set[str] = set()
 
@@ -83,8 +85,10 @@ class Edits:
         self._assemble(range(len(self.graph.nodes)))
         made, read = self.made.graph, self._read()
         inputs = [value for value in made.input if value.name in read or value.name not in self.graph.stored]
-        del made.input[:]
-        made.input.extend(inputs)
+        told = [value for value in made.value_info if value.name not in self.resized]
+        for field, values in ((made.input, inputs), (made.value_info, told)):
+            del field[:]
+            field.extend(values)
         return self.made
 
     def part(self, nodes: Collection[int], shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
@@ -98,7 +102,11 @@ class Edits:
             del field[:]
         held = {tensor.name for tensor in made.initializer}
         for name in sorted(read - results - held):
-            self.feed(name, shapes[name])
+            shape = list(shapes[name])
+            if name in self.resized:
+                axis, size = self.resized[name]
+                shape[axis] = size
+            self.feed(name, shape)
         for name in sorted(results - read):
             made.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
         return self.made

@@ -42,7 +42,9 @@ def compress(
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(metavar="METHOD", help="low-rank; repeat for more.", show_default="low-rank"),
+        typer.Option(
+            metavar="METHOD", help="low-rank or channels; repeat for more.", show_default="low-rank, channels"
+        ),
     ] = None,
     max_error: Annotated[
         float, typer.Option(metavar="E", help="What the outputs may lose, as a part of their size.")

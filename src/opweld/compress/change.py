@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from opweld.calibration.edits import Edits
 from opweld.calibration.graph import Graph, Layer
 
 Array = NDArray[Any]
-Method = Literal["low-rank"]
+Method = Literal["low-rank", "channels"]
 
 Claim = tuple[int, Literal["inputs", "results"]]
 """The inputs or the results of a layer's weights, by its node: two changes that claim the same exclude each other."""
@@ -46,6 +46,11 @@ class Change(ABC):
     def amount(self) -> str:
         """How much smaller, for people."""
 
+    @property
+    def told(self) -> Mapping[int, str]:
+        """Of each layer that is smaller, by node, how much."""
+        return {self.layer.node: self.amount}
+
     @abstractmethod
     def weights(self, graph: Graph) -> Mapping[int, Array]:
         """By node, float32 weights of the shape that the layer stores, with which it answers as the changed one."""
@@ -53,3 +58,12 @@ class Change(ABC):
     @abstractmethod
     def write(self, edits: Edits) -> None:
         """Makes the change."""
+
+
+def edited(graph: Graph, changes: Iterable[Change]) -> Edits:
+    """A copy of a model in which these changes are made: of two at one layer, the one of its inputs first, which gives
+    it all of its weights."""
+    edits = Edits(graph)
+    for change in sorted(changes, key=lambda change: change.nodes[0]):
+        change.write(edits)
+    return edits

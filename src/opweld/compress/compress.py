@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,15 @@ import onnx
 
 from opweld.calibration.budget import Metric, loss_by, within
 from opweld.calibration.data import Data, Sample, declared_inputs, random_samples, samples_of
-from opweld.calibration.edits import Edits
 from opweld.calibration.error import error_of
 from opweld.calibration.graph import Graph, Layer, check_nodes, not_finite
 from opweld.calibration.prepare import prepared, size_of
 from opweld.calibration.progress import Progress, tell
 from opweld.calibration.shaped import Shaped, fixed
 from opweld.compress import timing
-from opweld.compress.change import Change, Method
+from opweld.compress.chains import chain_of
+from opweld.compress.change import Change, Method, edited
+from opweld.compress.channels import cuts
 from opweld.compress.fed import Fed
 from opweld.compress.look import Looked, look
 from opweld.compress.low_rank import low_ranks
@@ -45,7 +46,7 @@ def compress(
     data: Data | None = None,
     *,
     held_out: Data | None = None,
-    methods: Iterable[Method] = ("low-rank",),
+    methods: Iterable[Method] = ("low-rank", "channels"),
     max_error: float = 0.01,
     metric: Metric | None = None,
     keep: Iterable[str] = (),
@@ -61,7 +62,8 @@ def compress(
         held_out: likewise, samples that the error of the result and the budget are measured on. Without them every
             fifth sample of `data`, up to 16, is kept apart for that; of fewer than five none is, and a note says so.
         methods: `low-rank`: a linear layer, or a convolution of one tap, becomes two of a rank at which there are fewer
-            weights.
+            weights. `channels`: whole channels are removed between two layers, with what is computed of them on the
+            way, where nothing but elementwise operators, pooling and depthwise convolutions is between.
         max_error: what the outputs may lose, as the root of the squared differences' sum over that of the squared
             answers' sum.
         metric: a score, the larger the better, of answers to the samples that errors are measured on, in their order,
@@ -91,16 +93,16 @@ class _Work:
     """A model that is being compressed.
 
     Attributes:
-        size: bytes of what was given. notes: what the user is told. why: by node, why a layer is as it was.
-        least: by node, the error at the outputs of the least change that was measured. gains: by node, what was
-            measured last.
+        size: bytes of what was given. notes: what the user is told. why: by node and method, "" for all of these, why a
+            layer is as it was. least: by node, the error at the outputs of the least change that was measured.
+        gains: by node, what was measured last.
     """
 
     graph: Graph
     asked: Request
     size: int
     notes: list[str] = field(default_factory=list[str])
-    why: dict[int, str] = field(default_factory=dict[int, str])
+    why: dict[int, dict[str, str]] = field(default_factory=dict[int, dict[str, str]])
     least: dict[int, float] = field(default_factory=dict[int, float])
     gains: dict[int, Gain] = field(default_factory=dict[int, Gain])
 
@@ -120,7 +122,9 @@ class _Work:
         if gain is not None and not self.asked.without_speedup and gain.low <= 1:
             times = f"{1e3 * gain.after:.3f} ms, not {1e3 * gain.before:.3f}"
             self.notes.append(f"nothing is kept: with all changes together the model takes {times}")
-            self.why |= {one.change.layer.node: "the whole model does not measure faster" for one in setting}
+            for one in setting:
+                for node in one.change.told:
+                    self.why[node] = {"": "the whole model does not measure faster"}
             setting, made = (), graph.model
         return self._report(every, looked, timer, setting, made, gain)
 
@@ -130,10 +134,13 @@ class _Work:
         check_nodes(graph, keep)
         bad = not_finite(graph, layers)
         self.notes += [f"node {graph.label(node)!r} stays as it is: {why}" for node, why in bad.items()]
-        self.why |= bad | {layer.node: "stays as asked" for layer in layers if layer.name in keep}
+        for node, why in bad.items():
+            self._say(node, "", why)
         for layer in layers:
-            if len(graph.readers[layer.weights]) > 1:
-                self.why[layer.node] = f"its weights {layer.weights!r} are read by other nodes too"
+            if layer.name in keep:
+                self._say(layer.node, "", "stays as asked")
+            elif len(graph.readers[layer.weights]) > 1:
+                self._say(layer.node, "", f"its weights {layer.weights!r} are read by other nodes too")
         left = [layer for layer in layers if layer.node not in self.why]
         if not left:
             raise UnsupportedError(
@@ -141,21 +148,35 @@ class _Work:
             )
         return left
 
+    def _say(self, node: int, method: str, why: str) -> None:
+        self.why.setdefault(node, {})[method] = why
+
     def _changes(self, layers: Sequence[Layer], looked: Looked) -> list[Sequence[Change]]:
         """What could be done, each group's changes from the one that loses least on."""
-        graph, found = self.graph, list[Sequence[Change]]()
-        for i, layer in enumerate(layers):
-            tell(self.asked.progress, "decomposing layers", i, len(layers))
+        found: list[Sequence[Change]] = []
+        left: dict[int, Layer] = {}
+        for layer in layers:
             moments = looked.moments.get((layer.data, layer.channels))
             if moments is None:
-                self.why[layer.node] = "it has too many inputs for their second moments to be kept"
+                self._say(layer.node, "", "it has too many inputs for their second moments to be kept")
             elif not moments.sums.any():
-                self.why[layer.node] = "what it reads is 0 in all samples"
+                self._say(layer.node, "", "what it reads is 0 in all samples")
             else:
-                changes, why = low_ranks(graph, layer, moments.sums)
-                found.append(changes)
+                left[layer.node] = layer
+        moments = {node: looked.moments[layer.data, layer.channels].sums for node, layer in left.items()}
+        for i, (node, layer) in enumerate(left.items()):
+            tell(self.asked.progress, "decomposing layers", i, len(left))
+            if "low-rank" in self.asked.methods:
+                ranks, why = low_ranks(self.graph, layer, moments[node])
+                found.append(ranks)
                 if why:
-                    self.why[layer.node] = why
+                    self._say(node, "low-rank", why)
+            if "channels" in self.asked.methods:
+                chain = chain_of(self.graph, layer, left)
+                if isinstance(chain, str):
+                    self._say(node, "channels", chain)
+                else:
+                    found.append(cuts(self.graph, chain, moments))
         return found
 
     def _candidates(
@@ -173,13 +194,14 @@ class _Work:
                 if saved <= 0:
                     before = timer.cost(change.nodes).seconds
                     times = f"{1e6 * (before - saved):.1f} us, not {1e6 * before:.1f}"
-                    self.why.setdefault(node, f"{change.amount} is predicted to take {times}")
+                    self._say(node, change.method, f"{change.amount} is predicted to take {times}")
                     continue
                 error = error_of(fed.answers(samples, [change]), right)
                 self.least[node] = min(error, self.least.get(node, error))
                 if self.asked.metric is None and error > self.asked.max_error:
                     if not kept:
-                        self.why[node] = f"{change.amount} alone moves the outputs by {error:.2g} of their size"
+                        told = f"{change.amount} alone moves the outputs by {error:.2g} of their size"
+                        self._say(node, change.method, told)
                     break
                 kept.append(Candidate(change, error, saved))
             found.append(kept)
@@ -213,7 +235,7 @@ class _Work:
             if not setting or loss([runner.run(sample) for sample in looked.samples]) <= asked.max_error:
                 for one in (one for group in groups for one in group):
                     told = f"{one.change.amount} alone moves the outputs by {one.error:.2g}: as it was for the budget"
-                    self.why.setdefault(one.change.layer.node, told)
+                    self.why.setdefault(one.change.layer.node, {}).setdefault(one.change.method, told)
                 return setting, made
             most = TIGHTER * min(most, simulated(setting))
 
@@ -227,16 +249,13 @@ class _Work:
             if not timing.faster(gain):
                 slow.append(one)
                 times = f"{1e6 * gain.after:.1f} us, not {1e6 * gain.before:.1f}"
-                self.why[node] = f"{one.change.amount} measures {times}: no faster"
+                self._say(node, one.change.method, f"{one.change.amount} measures {times}: no faster")
         return slow
 
     def _written(self, setting: Setting) -> onnx.ModelProto:
         if not setting:
             return self.graph.model
-        edits = Edits(self.graph)
-        for one in sorted(setting, key=lambda one: one.change.nodes[0]):
-            one.change.write(edits)
-        return edits.applied()
+        return edited(self.graph, [one.change for one in setting]).applied()
 
     def _whole(self, made: onnx.ModelProto, looked: Looked) -> Gain:
         """What the whole model gains, measured with the first sample."""
@@ -259,24 +278,28 @@ class _Work:
         metric = self.asked.metric
         runner = Shaped(made, self.asked.progress)
         answers = [runner.run(sample) for sample in looked.samples]
-        changed: Mapping[int, Candidate] = {one.change.layer.node: one for one in setting}
-        told = [self._layer(layer, timer, changed.get(layer.node)) for layer in layers]
+        told = [self._layer(layer, timer, setting) for layer in layers]
         return Compressed(
             made, tuple(told), error_of(answers, looked.answers),
             None if metric is None else (metric(looked.answers), metric(answers)), gain, looked.count,
             len(looked.samples) if looked.apart else 0, looked.nbytes, self.size, made.ByteSize(), tuple(self.notes),
         )  # fmt: skip
 
-    def _layer(self, layer: Layer, timer: timing.Timer, made: Candidate | None) -> LayerReport:
+    def _layer(self, layer: Layer, timer: timing.Timer, setting: Setting) -> LayerReport:
         node, op = layer.node, self.graph.nodes[layer.node].op_type
-        gain = self.gains.get(node)
-        if made is None:
-            cost = timer.cost([node])
-            zeros = 1 - float((self.graph.array(layer.weights) != 0).mean())
-            return LayerReport(
-                layer.name, op, None, "", self.least.get(node), zeros, cost, cost, gain, self.why.get(node, "")
-            )
-        change = made.change
-        zeros = 1 - float((change.weights(self.graph)[node] != 0).mean())
-        before, after = timer.cost(change.nodes), timer.cost(change.nodes, [change])
-        return LayerReport(layer.name, op, change.method, change.amount, made.error, zeros, before, after, gain, "")
+        own = [one for one in setting if node in one.change.told]
+        before, after = timer.cost([node]), timer.cost([node], [one.change for one in setting])
+        weights = self.graph.array(layer.weights)
+        for one in own:
+            weights = one.change.weights(self.graph).get(node, weights)
+        zeros = 1 - float((weights != 0).mean())
+        if not own:
+            why = "; ".join(self.why.get(node, {}).values())
+            gain, least = self.gains.get(node), self.least.get(node)
+            return LayerReport(layer.name, op, (), "", least, zeros, before, after, gain, why)
+        gain = self.gains.get(node) if any(one.change.layer.node == node for one in own) else None
+        amount = ", ".join(one.change.told[node] for one in own)
+        error = max(one.error for one in own)
+        return LayerReport(
+            layer.name, op, tuple(one.change.method for one in own), amount, error, zeros, before, after, gain, ""
+        )

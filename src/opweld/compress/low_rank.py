@@ -15,15 +15,12 @@ from onnx import NodeProto, helper
 from opweld.calibration.edits import Edits
 from opweld.calibration.graph import Graph, Layer
 from opweld.compress.change import Change, Claim, Method
-from opweld.compress.matrix import as_matrix, as_stored, pointwise
+from opweld.compress.matrix import LANES, as_matrix, as_stored, pointwise
 
 Array = NDArray[Any]
 
 LOST = (1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """Of the results, the root of the squares' part that ranks which are compared lose."""
-
-LANES = 16
-"""Ranks of at least so many are multiples of it: kernels compute whole vectors."""
 
 
 class LowRank(Change):

@@ -13,6 +13,10 @@ from opweld.calibration.graph import Graph, Layer, attributes_of
 Array = NDArray[Any]
 
 
+LANES = 16
+"""Numbers of channels and ranks, where there are so many, are multiples of it: kernels compute whole vectors."""
+
+
 def dense_layers(graph: Graph) -> list[Layer]:
     """The layers each of whose results is a sum over all inputs: MatMul and Gemm of matrices, Conv without groups."""
     found: list[Layer] = []

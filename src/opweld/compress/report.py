@@ -24,18 +24,18 @@ class LayerReport:
 
     Attributes:
         name, op: its name, that of its output where it has none, and its operator.
-        method, amount: how it was made smaller, and how much; None and "" where it was not.
+        methods, amount: how it was made smaller, and how much; empty where it was not.
         error: at the outputs, where it alone is changed. Of a layer that is as it was, of the least change that was
             measured; None where none was.
         zeros: the part of its weights that is 0.
-        before, after: bytes, operations and predicted seconds. measured: seconds beside each other; None where they
-            were not measured.
+        before, after: bytes, operations and predicted seconds. measured: seconds beside each other, of all
+            nodes that a change is of, told of its first layer; None where they were not measured.
         reason: why it is as it was; "" where it is not.
     """
 
     name: str
     op: str
-    method: Method | None
+    methods: tuple[Method, ...]
     amount: str
     error: float | None
     zeros: float
@@ -119,7 +119,7 @@ class Compressed(Shown):
 
     def summary(self) -> str:
         """What it came to, in a few lines."""
-        changed = sum(one.method is not None for one in self.layers)
+        changed = sum(bool(one.methods) for one in self.layers)
         before, after = self.flops
         lines = [
             f"{changed} of {len(self.layers)} layers changed",
@@ -142,7 +142,7 @@ class Compressed(Shown):
 
 
 def _both(layer: LayerReport, before: str, after: str) -> str:
-    return before if layer.method is None else f"{before} -> {after}"
+    return f"{before} -> {after}" if layer.methods else before
 
 
 def _times(measured: Gain) -> str:

@@ -12,10 +12,9 @@ import onnx
 from numpy.typing import NDArray
 
 from opweld.analysis.alternate import Blocks, alternate_runs
-from opweld.calibration.edits import Edits
 from opweld.calibration.graph import Graph, attributes_of
 from opweld.compile import compile as compile_model
-from opweld.compress.change import Change
+from opweld.compress.change import Change, edited
 from opweld.inspection import explain
 from opweld.tune.trial import Gain, gain
 from opweld.tune.tune import WORTH
@@ -69,10 +68,7 @@ class Timer:
 
     def part(self, nodes: Sequence[int], changes: Sequence[Change] = ()) -> onnx.ModelProto:
         """These nodes alone, where these changes are made."""
-        edits = Edits(self._graph)
-        for change in changes:
-            change.write(edits)
-        return edits.part(nodes, self._shapes)
+        return edited(self._graph, changes).part(nodes, self._shapes)
 
 
 def cost_of(part: onnx.ModelProto) -> Cost:

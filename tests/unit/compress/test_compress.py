@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +16,15 @@ from typer.testing import CliRunner
 
 import opweld
 from opweld.cli.main import application
-from opweld.compress import timing
 from opweld.compress.report import Compressed
 from opweld.errors import InputError, OptionError, UnsupportedError
-from opweld.tune.trial import Gain
+from tests.unit.compress.conftest import Measure
 from tests.unit.compress.models import EXCITED, network, samples
 
 Array = NDArray[Any]
 OPWELD = application()
 
-Race = Callable[[onnx.ModelProto, onnx.ModelProto], float]
-
-
-def stored_bytes(model: onnx.ModelProto) -> int:
-    return sum(tensor.ByteSize() for tensor in model.graph.initializer)
-
-
-@pytest.fixture(autouse=True)
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[Race]:
-    """How many times as fast a model is as another: by its bytes, unless a test says otherwise. No time is measured,
-    and costs are counted by weights."""
-    rules: list[Race] = [lambda before, after: stored_bytes(before) / stored_bytes(after)]
-
-    def race(before: onnx.ModelProto, after: onnx.ModelProto, *_: object) -> Gain:
-        ratio = rules[-1](before, after)
-        return Gain(ratio, ratio, 1e-3, 1e-3 / ratio)
-
-    def cost(part: onnx.ModelProto) -> timing.Cost:
-        count = sum(int(np.prod(tensor.dims)) for tensor in part.graph.initializer)
-        return timing.Cost(4 * count, 2 * count, count * 1e-9)
-
-    monkeypatch.setattr(timing, "race", race)
-    monkeypatch.setattr(timing, "cost_of", cost)
-    return rules
+pytestmark = pytest.mark.usefixtures("measured")
 
 
 def by_onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
@@ -74,15 +50,15 @@ def test_layers_become_two_that_another_runtime_loads() -> None:
         assert np.linalg.norm(got - right) <= 0.01 * np.linalg.norm(right)
 
 
-def test_what_is_not_faster_stays_as_it_is_and_says_so(measured: list[Race]) -> None:
+def test_what_is_not_faster_stays_as_it_is_and_says_so(measured: list[Measure]) -> None:
     measured.append(lambda _, after: 1.0 if [node.op_type for node in after.graph.node] == ["Conv", "Conv"] else 2.0)
     done = opweld.compress(network(), samples())
     kept = layers(done)
-    assert kept["Conv"].method is None and "measures 1000.0 us, not 1000.0: no faster" in kept["Conv"].reason
-    assert kept["MatMul"].method == kept["Gemm"].method == "low-rank"
+    assert not kept["Conv"].methods and "measures 1000.0 us, not 1000.0: no faster" in kept["Conv"].reason
+    assert kept["MatMul"].methods == kept["Gemm"].methods == ("low-rank",)
 
 
-def test_a_model_that_is_not_faster_as_a_whole_is_as_it_was(measured: list[Race]) -> None:
+def test_a_model_that_is_not_faster_as_a_whole_is_as_it_was(measured: list[Measure]) -> None:
     measured.append(lambda before, _: 0.9 if len(before.graph.node) > 1 else 2.0)
     done = opweld.compress(network(), samples())
     assert [node.op_type for node in done.model.graph.node] == ["Conv", "MatMul", "Gemm"] and done.error < 1e-6
@@ -94,13 +70,13 @@ def test_a_model_that_is_not_faster_as_a_whole_is_as_it_was(measured: list[Race]
 
 def test_a_budget_bounds_the_error_that_is_held_out() -> None:
     none = opweld.compress(network(), samples(), max_error=0.0)
-    assert all(layer.method is None and "alone moves the outputs" in layer.reason for layer in none.layers)
+    assert all(not layer.methods and "alone moves the outputs" in layer.reason for layer in none.layers)
     data = samples()
     other = [{name: np.random.default_rng(9).standard_normal(a.shape, np.float32) for name, a in data[0].items()}]
     far = opweld.compress(network(), data, held_out=other)
     assert far.error <= 0.01
-    assert [layer.reason for layer in far.layers if layer.method is None]
-    assert all(layer.method or "for the budget" in layer.reason for layer in far.layers)
+    assert [layer.reason for layer in far.layers if not layer.methods]
+    assert all(layer.methods or "for the budget" in layer.reason for layer in far.layers)
 
 
 def test_a_metric_bounds_what_the_score_falls() -> None:
@@ -122,7 +98,7 @@ def test_layers_that_cannot_change_are_named() -> None:
         opweld.compress(model, samples())
     done = opweld.compress(network(), samples(), keep=["a", "y"])
     kept = layers(done)
-    assert kept["Conv"].reason == kept["Gemm"].reason == "stays as asked" and kept["MatMul"].method == "low-rank"
+    assert kept["Conv"].reason == kept["Gemm"].reason == "stays as asked" and kept["MatMul"].methods == ("low-rank",)
 
 
 def test_matrices_of_one_row_and_shared_weights_and_zeros() -> None:
@@ -139,7 +115,7 @@ def test_matrices_of_one_row_and_shared_weights_and_zeros() -> None:
     for name, shape in (("row", (1, 8)), ("column", (32, 1)), ("shared", (32, 32)), ("own", (32, 32))):
         model.graph.initializer.append(numpy_helper.from_array(random.standard_normal(shape, np.float32), name))
     data = [{"x": random.standard_normal((3, 1), np.float32), "z": random.standard_normal((3, 32), np.float32)}]
-    done = opweld.compress(model, data)
+    done = opweld.compress(model, data, methods=["low-rank"])
     reasons = {layer.name: layer.reason for layer in done.layers}
     assert reasons["a"] == "no rank of a 1 x 8 matrix has fewer weights"
     assert reasons["b"] == "no rank of a 32 x 1 matrix has fewer weights"

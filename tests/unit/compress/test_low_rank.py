@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from opweld.calibration.graph import Graph
-from opweld.compress.low_rank import LANES, low_ranks, ranks_of
-from opweld.compress.matrix import as_matrix, as_stored, dense_layers
+from opweld.compress.low_rank import low_ranks, ranks_of
+from opweld.compress.matrix import LANES, as_matrix, as_stored, dense_layers
 from tests.unit.compress.models import EXCITED, network, samples
 
 
