@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 ModelArgument = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", help="A .gguf file, or a folder with config.json.", show_default=False),
+    typer.Argument(
+        metavar="MODEL", help="A .gguf file, or a folder with config.json or genai_config.json.", show_default=False
+    ),
 ]
 MemoryOption = Annotated[
     str | None,

@@ -258,10 +258,12 @@ def _tls(certificate: Path | None, key: Path | None, clients: Path | None) -> Tl
 
 
 def _is_language(path: Path) -> bool:
-    """Whether it is a language model: a .gguf file, a folder with config.json, or with one .gguf file."""
+    """Whether it is a language model: a .gguf file, a folder with config.json or genai_config.json, or with one .gguf
+    file."""
     if not path.is_dir():
         return path.suffix == ".gguf"
-    return (path / "config.json").is_file() or any(path.glob("*.gguf"))
+    described = any((path / name).is_file() for name in ("config.json", "genai_config.json"))
+    return described or any(path.glob("*.gguf"))
 
 
 def _of_tensors(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opweld.errors import MissingModelError, ModelError, UnsupportedError
@@ -56,7 +56,7 @@ class OpenedEncoder:
 
 
 def open_model(path: str | Path, context: int | None = None) -> Opened:
-    """Opens a .gguf file, a folder with config.json, or a folder with one .gguf file.
+    """Opens a .gguf file, a folder of Hugging Face, of Optimum or of ONNX Runtime GenAI, or one with one .gguf file.
 
     Args:
         path: of the file or folder.
@@ -74,6 +74,9 @@ def open_model(path: str | Path, context: int | None = None) -> Opened:
         return _open_gguf(path, context)
     if not path.is_dir():
         raise MissingModelError(f"there is no {path}; give a .gguf file, or a folder with config.json")
+    exported = exported_model(path)
+    if exported is not None and not is_encoder(path):
+        return _open_exported(path, exported, context)
     if (path / "config.json").is_file():
         return _open_folder(path, context)
     files = sorted(path.glob("*.gguf"))
@@ -81,7 +84,7 @@ def open_model(path: str | Path, context: int | None = None) -> Opened:
         return _open_gguf(files[0], context)
     if files:
         raise ModelError(f"{path} has {len(files)} .gguf files: {', '.join(file.name for file in files)}; give one")
-    raise MissingModelError(f"{path} has neither config.json nor a .gguf file")
+    raise MissingModelError(f"{path} has neither config.json, genai_config.json nor a .gguf file")
 
 
 def is_encoder(path: str | Path) -> bool:
@@ -121,16 +124,52 @@ def _open_folder(path: Path, context: int | None) -> Opened:
             f"{path} is an encoder ({described.get('model_type')}), which writes no text: it makes vectors of texts "
             "or scores pairs of them; `opweld serve` does that, or opweld.llm.Encoder"
         )
-    if "genai_config.json" in {file.name for file in path.iterdir()} and not list(path.glob("*.safetensors")):
-        raise UnsupportedError(f"{path} is a model of ONNX Runtime GenAI; give the folder that it was made from")
     config = folder_architectures.read_config(described, context)
     tensors = read_tensors(path)
     weights = folder_weights.read_weights(tensors, config, str(path))
     tokenizer = folder_tokenizer(path, described)
     _matching(config, tokenizer, str(path))
+    return Opened(config, weights, tokenizer, _generation(path), path.resolve().name, files_of(tensors))
+
+
+def exported_model(path: Path) -> Path | None:
+    """The ONNX file of a folder that has its weights in one; None where it has safetensors, or no such file."""
+    if list(path.glob("*.safetensors")):
+        return None
+    if (path / "genai_config.json").is_file():
+        name = read_json(path / "genai_config.json").inner("model").inner("decoder").text("filename")
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise ModelError(f"{path / 'genai_config.json'} names {name!r}: files beside it are read, no others")
+        return path / name
+    return path / "model.onnx" if (path / "model.onnx").is_file() else None
+
+
+def _open_exported(path: Path, file: Path, context: int | None) -> Opened:
+    """A folder of ONNX Runtime GenAI, or of Optimum: its graph is a source of weights, and of what they are for."""
+    from opweld.frontend.contents import read_contents  # brings in onnx
+    from opweld.llm.exported.architectures import is_builders
+    from opweld.llm.exported.architectures import read_config as read_builders_config
+    from opweld.llm.exported.tensors import named_tensors
+
+    contents = read_contents(file)
+    if (path / "genai_config.json").is_file():
+        whole = read_json(path / "genai_config.json")
+        described, sampling = whole.inner("model"), _sampling(whole.inner("search"))
+        config = read_builders_config(contents, described.text("type"), described.integer("context_length"))
+    else:
+        described, sampling = read_json(path / "config.json"), _generation(path)
+        config = replace(folder_architectures.read_config(described, context), norm_offset=0.0)
+        if is_builders(contents):
+            config = read_builders_config(contents, config.architecture, config.context)
+    weights = folder_weights.read_weights(named_tensors(contents), config, str(file))
+    tokenizer = folder_tokenizer(path, described)
+    _matching(config, tokenizer, str(path))
+    return Opened(config, weights, tokenizer, sampling, path.resolve().name, contents.files)
+
+
+def _generation(path: Path) -> Sampling:
     generation = path / "generation_config.json"
-    sampling = _sampling(read_json(generation)) if generation.is_file() else Sampling()
-    return Opened(config, weights, tokenizer, sampling, path.resolve().name, files_of(tensors))
+    return _sampling(read_json(generation)) if generation.is_file() else Sampling()
 
 
 def _matching(config: Config | EncoderConfig, tokenizer: Tokenizer, file: str) -> None:

@@ -77,7 +77,7 @@ def load(
     cache: CacheType = "f32",
     progress: Progress | None = None,
 ) -> Loaded:
-    """Loads a language model: a .gguf file, a folder of Hugging Face.
+    """Loads a language model: a .gguf file, a folder of Hugging Face, Optimum or ONNX Runtime GenAI.
 
     Args:
         memory: bytes for weights and cache; where None, a cache of four whole contexts, if half of the memory that is

@@ -65,3 +65,28 @@ def divided(
 def longrope_scale(factor: float, original: int) -> float:
     """What LongRoPE multiplies sine and cosine with. factor: the context by the original one."""
     return math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+
+
+def tabulated(cosines: NDArray[np.floating], sines: NDArray[np.floating]) -> tuple[NDArray[np.float64], float] | None:
+    """The frequencies that tables [positions, pairs] were made of, and the scale; None where they are no such tables.
+
+    A table says each angle but for whole turns, and rounded. So position 1 says a frequency roughly, which says the
+    whole turns of position 2, and that halves the error; and so on."""
+    scale = float(cosines[0].mean(dtype=np.float64))
+    if len(cosines) < 2 or not scale > 0:
+        return None
+    found: NDArray[np.float64] = _angles(cosines[1], sines[1])
+    at = 1
+    while 2 * at < len(cosines):
+        at *= 2
+        off: NDArray[np.float64] = _angles(cosines[at], sines[at]) - found * at
+        found = found + (off - 2 * math.pi * np.round(off / (2 * math.pi))) / at
+    rows = np.unique(np.linspace(0, len(cosines) - 1, 64).astype(np.int64))
+    turned: NDArray[np.float64] = rows[:, None] * found
+    pairs = ((cosines[rows], np.cos(turned)), (sines[rows], np.sin(turned)))
+    right = all(bool((np.abs(table - scale * expected) < 0.01 * scale).all()) for table, expected in pairs)
+    return (found, scale) if right else None
+
+
+def _angles(cosines: NDArray[np.floating], sines: NDArray[np.floating]) -> NDArray[np.float64]:
+    return np.arctan2(sines.astype(np.float64), cosines.astype(np.float64))

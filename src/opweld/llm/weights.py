@@ -7,7 +7,7 @@ A matrix is [out, in], as the formats store it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,6 +37,12 @@ class Blocked:
         """(out, in)."""
         rows, columns = self.codes.shape
         return rows, columns
+
+    def rows(self, first: int, count: int) -> Blocked:
+        """Some rows of it."""
+        own = slice(first, first + count)
+        minimums = None if self.minimums is None else self.minimums[own]
+        return replace(self, codes=self.codes[own], scales=self.scales[own], minimums=minimums)
 
     def values(self) -> NDArray[np.float32]:
         """The matrix in float32: the product rounded, then the sum rounded, as the formats define it."""

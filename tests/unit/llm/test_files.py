@@ -106,7 +106,7 @@ def test_a_folder_and_a_file_of_one_model_compute_the_same(tmp_path: Path) -> No
 def test_what_is_no_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(MissingModelError, match=r"there is no .*nowhere"):
         open_model(tmp_path / "nowhere")
-    with pytest.raises(MissingModelError, match=r"neither config\.json nor a \.gguf"):
+    with pytest.raises(MissingModelError, match=r"neither config\.json, genai_config\.json nor a \.gguf"):
         open_model(tmp_path)
     made("llama").write(tmp_path / "a.gguf")
     made("llama").write(tmp_path / "b.gguf")

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from opweld.errors import DamagedModelError, MissingModelError, ModelError, UnsupportedError
 from opweld.llm.fields import Fields
+from opweld.llm.weights import Weight
 
 _DTYPES: dict[str, Any] = {
     "F64": np.float64,
@@ -34,12 +35,12 @@ _LONGEST_HEADER = 100_000_000
 
 @dataclass(frozen=True, eq=False)
 class FileTensor:
-    """A tensor in a file. shape: its dimensions; read: what maps it."""
+    """A tensor in a file. shape: its dimensions; read: what maps it, or reads its integers."""
 
     file: Path
     name: str
     shape: tuple[int, ...]
-    read: Callable[[], NDArray[Any]]
+    read: Callable[[], Weight]
 
 
 def read_tensors(folder: Path) -> dict[str, FileTensor]:

@@ -16,7 +16,7 @@ from opweld.errors import UnsupportedError
 from opweld.llm.completeness import Stored, complete
 from opweld.llm.config import Config
 from opweld.llm.folder.safetensors import FileTensor
-from opweld.llm.weights import Weight, Weights
+from opweld.llm.weights import Blocked, Weight, Weights
 
 _LLAMA = {
     "input_layernorm": "attention_norm",
@@ -77,6 +77,8 @@ class _Part:
 
     def __call__(self) -> Weight:
         found = self.tensor.read()
+        if isinstance(found, Blocked):
+            return found.rows(self.first, self.shape[0])
         found = found if self.stack is None else found[self.stack]
         found = found.T if self.transposed else found
         return np.ascontiguousarray(found[self.first : self.first + self.shape[0]]).reshape(self.shape)
