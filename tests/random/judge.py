@@ -56,7 +56,11 @@ class Finding:
 
 
 class Judge:
-    """Knows the right answers of one case; made lazily, for a graph that is refused needs none."""
+    """Knows the right answers of one case; made lazily, for a graph that is refused needs none.
+
+    `trials`: disturbances that tell how far floats may be off."""
+
+    trials = TRIALS
 
     def __init__(self, case: Case, asks: bool = True) -> None:
         self.case = case
@@ -178,7 +182,7 @@ class Judge:
             same = (moved == right) | ((moved != moved) & (right != right))
             open_ |= ~same & (~np.isfinite(distance) | (right.dtype.kind != "f"))
             # One element of integers that a disturbance moves says nothing of the others.
-            if trial <= TRIALS and right.dtype.kind == "f":
+            if trial <= self.trials and right.dtype.kind == "f":
                 reach = np.maximum(reach, np.where(same | ~np.isfinite(distance), 0, distance))
         with np.errstate(all="ignore"):
             off = np.abs(mine.astype(np.float64) - right.astype(np.float64))

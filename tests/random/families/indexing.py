@@ -77,8 +77,7 @@ def top_k(graph: Graph) -> Value:
     axis = graph.between(0, x.rank - 1)
     least = min(x.extents[axis])
     count = graph.constant([graph.between(0 if graph.chance(0.1) else min(1, least), least)], I64)
-    options = {"axis": axis, "largest": int(graph.chance(0.7))}
-    return graph.node("TopK", x, count, outputs=2, **options)
+    return graph.node("TopK", x, count, outputs=2, axis=axis, largest=int(graph.chance(0.7)))
 
 
 @proposal(1.5)

@@ -55,6 +55,18 @@ def test_a_tie_that_is_no_output_moves_what_follows() -> None:
         assert found == verdict or (steps < 60 and found in ("right", "noise")), steps
 
 
+def test_a_tie_inside_of_an_operator_moves_its_result_and_the_codes_of_it() -> None:
+    """The fourth of five is a tie of 255 steps from -1 to 1; the operator multiplies codes by 127 steps of 0.05."""
+    text = """g (float[1, 5] x) => (float[1, 1] y, uint8[1, 1] q)
+        <uint8[5, 1] w = {0, 0, 0, 127, 0}, float v = {0.05}, float s = {0.01}, uint8 z = {0}>
+        { y = com.microsoft.DynamicQuantizeMatMul(x, w, v) q = QuantizeLinear(y, s, z) }"""
+    step = 2 / 255
+    judge = judge_of(text, x=np.array([[-1, 1, 0, 10.5 * step, 0]], np.float32))
+    for codes, verdicts in ((10, "right noise"), (11, "right noise"), (30, "wrong")):
+        y = np.full((1, 1), codes * step * 127 * 0.05, np.float32)
+        assert judge.verdict(0, [y, np.clip(np.rint(y / np.float32(0.01)), 0, 255).astype(np.uint8)])[0] in verdicts
+
+
 def test_sums_of_integers_are_equal() -> None:
     text = """g (uint8[1, 2] x, int8[2, 1] w) => (int32[1, 1] y) { y = MatMulInteger(x, w) }"""
     judge = judge_of(text, x=np.array([[3, 200]], np.uint8), w=np.array([[-2], [100]], np.int8))
