@@ -266,6 +266,10 @@ class _Integers:
             failed["integers"] = "neither operand is shared by several results"
         if known is None or known * x.largest * w.reach > WHOLE[summed.dtype]:
             failed["whole floats"] = f"sums may be no whole {summed.dtype.short}"
+        if (problem := self._beyond_weights(item, w)) is not None:
+            failed.setdefault("integers", problem)
+            if not _is_zero(x.zero):
+                failed.setdefault("whole floats", problem)
         along, across = axes_in(w.element), axes_in(x.element)
         lane, rows = lanes_and_rows(item, along, across, self._expected)
         elements = self._expected.product(axis.extent for axis in along)
@@ -297,6 +301,14 @@ class _Integers:
             reason=str(reasons[best]),
             failed=failed,
         )
+
+    def _beyond_weights(self, item: Tensor, w: _Quantized) -> str | None:
+        """Why the sums of weights that zero points are multiplied by cannot be stored: there is one for each position,
+        not for each channel, as where a transposed convolution takes other weights at odd positions than at even."""
+        own = product(axis.extent for axis in item.axes if axis in axes_in(w.element)).constant
+        if own is None or own > math.prod(int(dim) for dim in self._constants[w.element.tensor].shape):
+            return "sums of weights would be more numbers than the weights"
+        return None
 
     # ---------------------------------------------------------------------------------------------------- the result
 

@@ -321,3 +321,25 @@ def test_what_stays_floats_is_stored_as_it_was() -> None:
     compiled = compile_with(program, Ledger(pins=names), V3)
     assert sums_of_bytes(compiled) == 0
     assert not any("bitxor" in print_kernel(item.kernel) for item in compiled.kernels)
+
+
+@pytest.mark.parametrize("width", ["N", "50"])
+def test_sums_of_weights_that_depend_on_the_position_are_not_stored(width: str) -> None:
+    """A transposed convolution of stride 2: even positions take other weights than odd ones, so that there would be a
+    sum of weights for each of them, and how many positions there are only the run may tell."""
+    symbol = "symbol N >= 1 = dim 2 of x\n" if width == "N" else ""
+    text = f"""program transposed
+{symbol}input x u8[1, 3, {width}]
+constant w i8[3, 4, 4]
+tensor real f32[i0: 1, i1: 3, i2: {width}] from "DequantizeLinear"
+  = mul(f32(sub(i32(x[i0, i1, i2]), 7:i32)), 0.25)
+tensor result f32[i0: 1, i1: 4, i2: 2*{width} + 2] from "ConvTranspose"
+  over r0: 3, r1: 2
+  %0 = real[i0, r0, (i2 // 2) - r1 if (i2 // 2) - r1 >= 0, -(i2 // 2) + {width} + r1 - 1 >= 0 else 0.0]
+  = sum<r0, r1>(mul(%0, f32(w[r0, i1, (i2 % 2) + 2*r1])))
+output y = result
+""".replace("2*50 + 2", "102")
+    program, compiled = compiled_of(text)
+    (decision,) = [decision for decision in compiled.ledger if decision.rule == RULE]
+    assert decision.taken == "floats" and "more numbers than the weights" in str(decision.failed["whole floats"])
+    check(program, compiled, rows=5)
