@@ -43,7 +43,9 @@ def compress(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="METHOD", help="low-rank or channels; repeat for more.", show_default="low-rank, channels"
+            metavar="METHOD",
+            help="low-rank, channels, 2:4, blocks or unstructured; repeat for more.",
+            show_default="low-rank, channels",
         ),
     ] = None,
     max_error: Annotated[
@@ -64,6 +66,8 @@ def compress(
     opweld compress model.onnx --data samples -o smaller.onnx
     opweld compress model.onnx --data samples -o smaller.onnx --max-error 0.05
     opweld compress model.onnx --data samples -o smaller.onnx --json layers.json
+    opweld compress model.onnx --data samples -o zeros.onnx --method 2:4 --without-speedup
+        zeros for hardware that skips them; no kernel of opweld does
 
     Of the ways to make a layer smaller those are made that lose least at the outputs by second saved; each is timed
     beside the layer as it was, and all together beside the model. The error is that of the file that is written,

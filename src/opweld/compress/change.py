@@ -12,7 +12,7 @@ from opweld.calibration.edits import Edits
 from opweld.calibration.graph import Graph, Layer
 
 Array = NDArray[Any]
-Method = Literal["low-rank", "channels"]
+Method = Literal["low-rank", "channels", "2:4", "blocks", "unstructured"]
 
 Claim = tuple[int, Literal["inputs", "results"]]
 """The inputs or the results of a layer's weights, by its node: two changes that claim the same exclude each other."""
@@ -50,6 +50,11 @@ class Change(ABC):
     def told(self) -> Mapping[int, str]:
         """Of each layer that is smaller, by node, how much."""
         return {self.layer.node: self.amount}
+
+    @property
+    def zeros(self) -> float:
+        """Of its multiplications, the part that is by zeros which are stored like other weights."""
+        return 0.0
 
     @abstractmethod
     def weights(self, graph: Graph) -> Mapping[int, Array]:

@@ -26,6 +26,7 @@ from opweld.compress.matrix import dense_layers
 from opweld.compress.report import Compressed, LayerReport
 from opweld.compress.request import Request
 from opweld.compress.select import Candidate, Setting, settings
+from opweld.compress.zeros import PATTERNS, zeros_of
 from opweld.errors import UnsupportedError
 from opweld.frontend.onnx import read_model
 from opweld.frontends.onnx import onnx_model
@@ -63,7 +64,9 @@ def compress(
             fifth sample of `data`, up to 16, is kept apart for that; of fewer than five none is, and a note says so.
         methods: `low-rank`: a linear layer, or a convolution of one tap, becomes two of a rank at which there are fewer
             weights. `channels`: whole channels are removed between two layers, with what is computed of them on the
-            way, where nothing but elementwise operators, pooling and depthwise convolutions is between.
+            way, where nothing but elementwise operators, pooling and depthwise convolutions is between. `2:4`,
+            `blocks`, `unstructured`: weights become zeros, two of four, in blocks of 4 x 16, or one by one. No kernel
+            skips these: they are only kept `without_speedup`, and told of else.
         max_error: what the outputs may lose, as the root of the squared differences' sum over that of the squared
             answers' sum.
         metric: a score, the larger the better, of answers to the samples that errors are measured on, in their order,
@@ -126,6 +129,8 @@ class _Work:
                 for node in one.change.told:
                     self.why[node] = {"": "the whole model does not measure faster"}
             setting, made = (), graph.model
+        if any(one.change.zeros for one in setting):
+            self.notes.append("no kernel skips zeros: neither bytes nor operations are fewer by them, nor is it faster")
         return self._report(every, looked, timer, setting, made, gain)
 
     def _left(self, layers: Sequence[Layer]) -> list[Layer]:
@@ -171,6 +176,9 @@ class _Work:
                 found.append(ranks)
                 if why:
                     self._say(node, "low-rank", why)
+            for method in PATTERNS:
+                if method in self.asked.methods:
+                    found.append(zeros_of(self.graph, layer, method, moments[node]))
             if "channels" in self.asked.methods:
                 chain = chain_of(self.graph, layer, left)
                 if isinstance(chain, str):
@@ -191,7 +199,7 @@ class _Work:
             for change in changes:
                 node = change.layer.node
                 saved = self._saved(timer, change)
-                if saved <= 0:
+                if saved <= 0 and not change.zeros:
                     before = timer.cost(change.nodes).seconds
                     times = f"{1e6 * (before - saved):.1f} us, not {1e6 * before:.1f}"
                     self._say(node, change.method, f"{change.amount} is predicted to take {times}")
@@ -199,19 +207,24 @@ class _Work:
                 error = error_of(fed.answers(samples, [change]), right)
                 self.least[node] = min(error, self.least.get(node, error))
                 if self.asked.metric is None and error > self.asked.max_error:
-                    if not kept:
+                    if not kept and change.method not in self.why.get(node, {}):
                         told = f"{change.amount} alone moves the outputs by {error:.2g} of their size"
                         self._say(node, change.method, told)
                     break
+                if saved <= 0:
+                    told = f"{change.amount} alone moves the outputs by {error:.2g}, but no kernel skips zeros"
+                    self._say(node, change.method, f"{told}, and they are stored as others are")
+                    continue
                 kept.append(Candidate(change, error, saved))
             found.append(kept)
         return found
 
     def _saved(self, timer: timing.Timer, change: Change) -> float:
-        """Predicted seconds; where speed is not asked for, those of the operations that there are fewer."""
+        """Predicted seconds; where speed is not asked for, those of the operations that there are fewer, or that are by
+        zero."""
         before, after = timer.cost(change.nodes), timer.cost(change.nodes, [change])
         if self.asked.without_speedup:
-            return before.seconds * (1 - after.flops / before.flops)
+            return before.seconds * (1 - after.flops / before.flops * (1 - change.zeros))
         return before.seconds - after.seconds
 
     def _chosen(

@@ -101,13 +101,14 @@ class Compressed(Shown):
     def table(self) -> Table:
         """The layers."""
         columns = (
-            of_names("layer"), of_words("operator", 4), of_words("now"), Column("error alone"), Column("bytes", 2),
+            of_names("layer"), of_words("operator", 4), of_words("now"), Column("error alone"),
+            Column("zeros", 4), Column("bytes", 2),
             Column("FLOPs", 3), Column("predicted us", 2), Column("measured us"), of_words("why it is as it was", 1),
         )  # fmt: skip
         rows = [
             (
                 in_line(one.name), one.op, one.amount or "dense", "-" if one.error is None else f"{one.error:.1e}",
-                _both(one, f"{one.before.bytes:,}", f"{one.after.bytes:,}"),
+                f"{one.zeros:.0%}", _both(one, f"{one.before.bytes:,}", f"{one.after.bytes:,}"),
                 _both(one, f"{one.before.flops:.3g}", f"{one.after.flops:.3g}"),
                 _both(one, f"{1e6 * one.before.seconds:.1f}", f"{1e6 * one.after.seconds:.1f}"),
                 "-" if one.measured is None else _times(one.measured),
