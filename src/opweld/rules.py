@@ -76,7 +76,9 @@ RULES: dict[str, DecisionRule] = {
     ),
     "schedule.masked": DecisionRule("extended", "computed", "columns of a softmax that its mask rules out are skipped"),
     "schedule.unroll": DecisionRule("none", "1", "iterations of an inner loop written out"),
-    "schedule.prefetch": DecisionRule("none", "0", "the next panel of weights is prefetched"),
+    "schedule.prefetch": DecisionRule(
+        "none", "0", "weights are prefetched: the next panel, or what is read a little later"
+    ),
     "schedule.separate": DecisionRule("none", "no", "loads are not shared between accumulations"),
     "schedule.phase": DecisionRule("basic", "a phase of its own", "with launches that do not depend on it"),
 }

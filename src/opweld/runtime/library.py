@@ -112,6 +112,7 @@ _PROTOTYPES: Final = {
     "opw_state_plans": (ctypes.c_int32, (_POINTER,)),
     "opw_state_begin": (ctypes.c_int32, (_POINTER, _POINTER, ctypes.c_int32, _POINTER, *_MESSAGE)),
     "opw_state_run": (ctypes.c_int32, (_POINTER, _POINTER, _POINTER, *_MESSAGE)),
+    "opw_state_run_timed": (ctypes.c_int32, (_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, *_MESSAGE)),
     "opw_state_cancel": (None, (_POINTER,)),
     "opw_arena_plan": (ctypes.c_int32, (ctypes.c_int32, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER)),
 }

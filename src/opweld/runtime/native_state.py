@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,7 +13,8 @@ from opweld.errors import StateError
 from opweld.runtime import dtypes
 from opweld.runtime.bind import Module, runtime_error
 from opweld.runtime.library import MESSAGE_BYTES, OK, STATE_BUSY, STATE_LOST, Tensor, address
-from opweld.runtime.plan import Array
+from opweld.runtime.plan import Array, PlanDescription
+from opweld.runtime.profile import TIMING_FIELDS, Clocked
 from opweld.runtime.state import State
 
 if TYPE_CHECKING:  # which makes states
@@ -86,8 +87,9 @@ class NativeState(State):
 
     # ------------------------------------------------------------------------------------------------------ runs
 
-    def begin(self, arrays: list[Array], threads: int, outputs: int) -> Kinds:
-        """Takes the state for a run with these arrays; returns what its outputs are. Then comes `run` or `cancel`.
+    def begin(self, arrays: list[Array], threads: int, outputs: int) -> tuple[int, Kinds]:
+        """Takes the state for a run with these arrays; returns its opw_plan, valid until the run is over, and what its
+        outputs are. Then comes `run`, `clocked` or `cancel`.
 
         Raises StateError where another run has it or it is lost, AssumptionError and InputError as binding does."""
         module, plan = self._module, ctypes.c_void_p()
@@ -97,14 +99,24 @@ class NativeState(State):
         )
         if status != OK or plan.value is None:
             raise _error(status, message.value)
-        return module.outputs_of(plan.value, outputs)
+        return plan.value, module.outputs_of(plan.value, outputs)
 
     def run(self, arrays: list[Array], outputs: list[Array]) -> None:
         """Runs what was begun, and gives the state back."""
+        self._run(self._module.library.opw_state_run, arrays, outputs)
+
+    def clocked(self, plan: PlanDescription, arrays: list[Array], outputs: list[Array]) -> Clocked:
+        """Like `run`, with the clocks of the steps of its plan."""
+        timings, wall = np.empty((plan.threads, len(plan.steps), TIMING_FIELDS), np.int64), ctypes.c_int64()
+        run = self._module.library.opw_state_run_timed
+        self._run(run, arrays, outputs, address(timings), ctypes.byref(wall))
+        return Clocked(wall.value, timings)
+
+    def _run(self, run: Callable[..., int], arrays: list[Array], outputs: list[Array], *clocks: Any) -> None:
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
         read = (ctypes.c_void_p * len(arrays))(*map(address, arrays))
         written = (ctypes.c_void_p * len(outputs))(*map(address, outputs))
-        status = self._module.library.opw_state_run(self.handle, read, written, message, MESSAGE_BYTES)
+        status = run(self.handle, read, written, *clocks, message, MESSAGE_BYTES)
         if status != OK:
             raise _error(status, message.value)
 

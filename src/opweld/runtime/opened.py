@@ -81,6 +81,11 @@ class Opened(ABC):
         Raises what `run` does, StateError where another run has the state or it is lost."""
         self._refuse("keeps nothing between runs")
 
+    def clocked_state(self, arrays: list[Array], state: State) -> tuple[list[Array], PlanDescription, Clocked]:
+        """Like `run_state`, with the plan of the run and the clocks of its steps. Raises UnsupportedError too if not
+        available."""
+        self._refuse("does not support timing of steps")
+
     def plan(self, arrays: list[Array]) -> PlanDescription:
         """The plan of `run` for these: output shapes, memory, steps. Raises UnsupportedError if not available."""
         self._refuse("does not support plans")

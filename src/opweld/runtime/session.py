@@ -160,8 +160,11 @@ class Session:
         infos = self.manifest.inputs
         return advice(infos, [a.shape for a in arrays], lambda shapes: self._opened.fits(_shaped(arrays, shapes)))
 
-    def profile(self, feeds: Mapping[str, Array]) -> Profile:
+    def profile(self, feeds: Mapping[str, Array], state: State | None = None) -> Profile:
         """Like `run`, with the times of every thread in every step."""
+        if state is not None or self._states:
+            made, plan, clocks = self._opened.clocked_state(self._feed(feeds)[0], self._check_state(state))
+            return profile_of(made, plan, clocks.wall, clocks.timings)
         arrays = self._arrays(feeds)
         description = self._opened.plan(arrays)
         outputs, clocks = self._opened.clocked(arrays)
@@ -203,6 +206,10 @@ class Session:
 
     def _run_state(self, feeds: Mapping[str, Any], state: State | None) -> list[Array]:
         """A run with states."""
+        return self._opened.run_state(self._feed(feeds)[0], self._check_state(state))
+
+    def _check_state(self, state: State | None) -> State:
+        """The state of a run; raises InputError where there is none, and where it is another session's."""
         if not self._states:
             raise InputError(_NO_STATES)
         if state is None:
@@ -210,7 +217,7 @@ class Session:
             raise InputError(f"the model keeps {names} between runs: make a state with new_state(), and run with it")
         if state.opened is not self._opened:
             raise InputError("the state was made by another session; make one with this session's new_state()")
-        return self._opened.run_state(self._feed(feeds)[0], state)
+        return state
 
     def _feed(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[Any]]:
         """The arrays in the order of the inputs, and their shapes."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tile.matrix import is_matrix
-from opweld.tile.prefetch import MOST_LINES, Panel, next_panel
+from opweld.tile.prefetch import MOST_LINES, Panel, around_stream, next_panel
 from opweld.tile.registers import registers_of
 from opweld.tile.tile import Accumulate, Kernel, Loop, Statement, Tile
 from opweld.tile.unroll import CHOICES, unroll_choices
@@ -65,7 +65,12 @@ class _Tuning:
         choices = unroll_choices(loop, tiles, self._target)
         self._numbers += asked or choices is not None
         if choices is None:
-            return loop
+            lane = next((tile for tile in tiles if tile.role == "lane"), None)
+            return (
+                loop
+                if lane is None
+                else replace(loop, fetches=around_stream(self._kernel, loop, outer, lane, self._expected))
+            )
         taken = self._decide(
             number,
             "schedule.unroll",
@@ -78,7 +83,7 @@ class _Tuning:
 
     def _fetching(self, number: int, loop: Loop, outer: tuple[Loop, ...], tiles: tuple[Tile, ...]) -> Loop:
         """Fetches the next panel where there is one, and that gains something."""
-        lane = next((tile.axis for tile in tiles if tile.role == "lane"), None)
+        lane = next((tile for tile in tiles if tile.role == "lane"), None)
         panel = next_panel(self._kernel, loop, outer, lane, self._expected)
         counts = tuple(map(str, range(MOST_LINES + 1)))
         if not isinstance(panel, Panel):

@@ -54,6 +54,24 @@ def test_runs_find_what_those_before_them_kept(name: str, level: Any) -> None:
     assert state.plans == 1
 
 
+def test_a_run_with_a_state_tells_the_time_of_its_steps() -> None:
+    kept, shape = MODELS["cache"][0](), MODELS["cache"][1]
+    model, rows = compiled(kept), [fed(shape, number) for number in range(3)]
+    state = model.new_state(capacity=6)
+    for number, row in enumerate(rows):
+        profile = model.session.profile({"x": row}, state)
+        np.testing.assert_allclose(profile.outputs[0], kept.answer(rows[: number + 1]), rtol=1e-5)
+        assert [step.name for step in profile.plan.steps]
+        assert profile.parts
+        assert all(0 <= part.begin <= part.end <= profile.wall for part in profile.parts)
+    with pytest.raises(InputError, match="make a state"):
+        model.session.profile({"x": rows[0]})
+    with pytest.raises(AssumptionError, match="in use: keys 6 of 6"):
+        for row in rows:
+            model.session.profile({"x": row}, state)
+    assert state.lengths["keys"] == 6
+
+
 def test_rows_are_written_into_a_table_where_it_lies() -> None:
     """Only what is written is moved: as ScatterND says it, the table is copied and then written."""
     nodes = [node("ScatterND", ["table", "places", "x"], "written"), node("Gather", ["written", "asked"], "y", axis=0)]

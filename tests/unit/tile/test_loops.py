@@ -11,12 +11,13 @@ from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Symbol, as_dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Load, load
+from opweld.tensor.expr import Load, load, loads
 from opweld.tile.check import check_kernel
 from opweld.tile.loops import Decide, tune_loops
+from opweld.tile.prefetch import AHEAD
 from opweld.tile.registers import most_held
 from opweld.tile.text import parse_kernel, print_kernel
-from opweld.tile.tile import Kernel, Loop, walk_statements
+from opweld.tile.tile import Accumulate, Kernel, Loop, walk_statements
 from tests.unit.codegen.hand_written import conv3x3, gemm, layernorm
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import compile_text
@@ -133,6 +134,21 @@ def test_rows_that_are_counted_at_run_time_share_a_panel_as_expected() -> None:
         innermost(tune_loops(item.kernel, V4, expected=Expected({rows: size}))).fetches[0].lines for size in (64, 1)
     ]
     assert lines == [2, 8]
+
+
+def test_one_row_fetches_what_it_reads_a_little_later() -> None:
+    """Weights that are read once, in the order of memory: whole lines, as far ahead as memory takes to answer."""
+    (item,) = compile_text(programs.dense(1, 768, 3072), V4).kernels
+    loop = innermost(item.kernel)
+    (fetch,) = loop.fetches
+    (weights,) = (b for b in item.kernel.buffers if b.name == fetch.buffer)
+    sums = [item for item in loop.body if isinstance(item, Accumulate)]
+    (read,) = (node for item in sums for node in loads(item.value) if node.tensor == fetch.buffer)
+    bodies = AHEAD // weights.dtype.bytes // fetch.step
+    assert read.indices[0].coefficient(loop.axis) == as_dim(fetch.step)
+    assert fetch.lines * 64 <= loop.unroll * fetch.step * weights.dtype.bytes
+    assert bodies > loop.unroll
+    check_kernel(item.kernel, 16)
 
 
 def strided() -> str:

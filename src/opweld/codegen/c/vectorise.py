@@ -149,18 +149,22 @@ class _Lowering:
             self._scopes.add(self._fetching(written, loop.fetches) if loop.fetches else written)
 
     def _fetching(self, written: For, fetches: tuple[Fetch, ...]) -> For:
-        """The loop in blocks of as many bodies as it is unrolled, with the fetches before each block."""
+        """The loop in blocks of as many bodies as it is unrolled, with the fetches before each block; a block of one
+        body begins with them."""
         starts: list[tuple[Fetch, Expression, int]] = []
         for fetch in fetches:
             memory = self._state.memories[fetch.buffer]
             place = moved(*self._state.values.addresses.element(memory, fetch.start))
             starts.append((fetch, place, LINE // memory.dtype.bytes))
-        block = Name(self._scopes.fresh(f"{written.variable}_block"))
+        single = written.unroll == 1
+        block = Name(written.variable if single else self._scopes.fresh(f"{written.variable}_block"))
         made = [
             Do(call("opw_prefetch", moved(plus(start, Infix("*", block, integer(fetch.step))), integer(line * n))))
             for fetch, start, line in starts
             for n in range(fetch.lines)
         ]
+        if single:
+            return replace(written, body=(*made, *written.body))
         inner = replace(written, lower=block, upper=plus(block, integer(written.unroll)))
         return For(block.name, written.lower, written.upper, (*made, inner), step=written.unroll)
 

@@ -177,6 +177,9 @@ OPW_API int32_t opw_state_begin(opw_state *state, const opw_tensor *inputs, int3
  * are unchanged; if the model has states that a run replaces, OPW_KERNEL_ERROR means that all are lost. */
 OPW_API int32_t opw_state_run(opw_state *state, void *const *inputs, void *const *outputs, char *message,
                               size_t capacity);
+/* Like opw_state_run, with the clocks of opw_run_timed. */
+OPW_API int32_t opw_state_run_timed(opw_state *state, void *const *inputs, void *const *outputs, opw_timing *timings,
+                                    int64_t *run_ns, char *message, size_t capacity);
 OPW_API void opw_state_cancel(opw_state *state);
 
 /* The planner alone. Places n buffers of `sizes` bytes, alive in phases first..last inclusive, at 64-byte aligned

@@ -264,7 +264,8 @@ int32_t opw_state_begin(opw_state *state, const opw_tensor *inputs, int32_t thre
     return status;
 }
 
-int32_t opw_state_run(opw_state *state, void *const *inputs, void *const *outputs, char *message, size_t capacity) {
+int32_t opw_state_run_timed(opw_state *state, void *const *inputs, void *const *outputs, opw_timing *timings,
+                            int64_t *run_ns, char *message, size_t capacity) {
     if (!atomic_load(&state->busy) || !state->n_plans) {
         opw_message(message, capacity, "no run was begun with this state");
         return OPW_INVALID_INPUT;
@@ -272,7 +273,7 @@ int32_t opw_state_run(opw_state *state, void *const *inputs, void *const *output
     const opw_plan *plan = state->plans[0];
     const opw_module *module = state->model->module;
     memcpy(state->pointers, inputs, (size_t)opw_input_count(state->model) * sizeof *inputs);
-    int32_t status = opw_run(state->model, plan, state->pointers, outputs, message, capacity);
+    int32_t status = opw_run_timed(state->model, plan, state->pointers, outputs, timings, run_ns, message, capacity);
     for (int32_t i = 0; i < module->n_states; i++) {
         bool grows = module->states[i].axis >= 0;
         if (status == OPW_OK && grows) state->lengths[i] = plan->slots[plan->variant->lengths[i]];
@@ -281,6 +282,10 @@ int32_t opw_state_run(opw_state *state, void *const *inputs, void *const *output
     }
     give_back(state);
     return status;
+}
+
+int32_t opw_state_run(opw_state *state, void *const *inputs, void *const *outputs, char *message, size_t capacity) {
+    return opw_state_run_timed(state, inputs, outputs, NULL, NULL, message, capacity);
 }
 
 void opw_state_cancel(opw_state *state) { give_back(state); }
