@@ -89,7 +89,7 @@ class _Builder(GraphBuilder):
         return self._node("Add", hidden, fed), after[0], after[1]
 
     def _dense(self, name: str, given: ir.Value) -> ir.Value:
-        """A feed-forward layer, or an expert."""
+        """A feed-forward layer."""
         activation = self._config.activation
         if self._config.gated:
             gate = self._activation(activation, self._linear(f"{name}.gate", given))
@@ -99,7 +99,7 @@ class _Builder(GraphBuilder):
         return self._linear(f"{name}.down", inner, self._config.hidden)
 
     def _experts(self, name: str, given: ir.Value) -> ir.Value:
-        """All experts compute all tokens, and those that are not chosen weigh nothing."""
+        """Each token by the experts that it chose, and no others; see `tensor/experts.py`."""
         experts = self._config.experts
         if experts is None:
             raise ModelError(f"{name} has a router, and the configuration no experts")
@@ -108,14 +108,18 @@ class _Builder(GraphBuilder):
         largest = self._node("TopK", shares, self._array([experts.chosen]), more=(chosen,), axis=-1)
         if experts.normalized:
             largest = self._node("Div", largest, self._node("ReduceSum", largest, self._array([-1]), keepdims=1))
-        nothing = self._node("Mul", shares, self._array(np.float32(0)))
-        weights = self._node("ScatterElements", nothing, chosen, largest, axis=-1)
-        total: ir.Value | None = None
-        for number in range(experts.count):
-            own = self._node("Gather", weights, self._array([number]), axis=-1)
-            made = self._node("Mul", own, self._dense(f"{name}.experts.{number}", given))
-            total = made if total is None else self._node("Add", total, made)
-        assert total is not None, "a router has rows"
+        pairs = self._grouped(chosen, experts.count)
+        activation, names = self._config.activation, [f"{name}.experts.{n}" for n in range(experts.count)]
+        inner = self._by_experts([f"{one}.up" for one in names], given, pairs)
+        if self._config.gated:
+            gate = self._activation(activation, self._by_experts([f"{one}.gate" for one in names], given, pairs))
+            inner = self._node("Mul", gate, inner)
+        else:
+            inner = self._activation(activation, inner)
+        made = self._by_experts([f"{one}.down" for one in names], inner, pairs)
+        apart = self._node("Reshape", made, self._array([-1, experts.chosen, self._config.hidden]))
+        weights = self._node("Reshape", largest, self._array([-1, experts.chosen, 1]))
+        total = self._node("ReduceSum", self._node("Mul", apart, weights), self._array([1]), keepdims=0)
         if f"{name}.shared_router" in self._weights:
             gate = self._node("Sigmoid", self._linear(f"{name}.shared_router", given, 1))
             total = self._node("Add", total, self._node("Mul", gate, self._dense(f"{name}.shared", given)))

@@ -9,10 +9,12 @@ import ml_dtypes
 import numpy as np
 
 from opweld import ir
-from opweld.errors import ModelError
+from opweld.errors import ModelError, UnsupportedError
+from opweld.llm.stack import narrow, stack
 from opweld.llm.weights import Blocked, Weight, Weights
 from opweld.ops.decoder.domain import DOMAIN
 from opweld.tensor.dtype import DType
+from opweld.tensor.experts import COLUMNS
 from opweld.tensor.paged import WORK, padded_size
 
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -26,6 +28,8 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 Pool: TypeAlias = tuple[ir.Value, ir.Value]
 """Keys, and values."""
+Pairs: TypeAlias = tuple[ir.Value, ir.Value]
+"""Their order, and where those of each expert begin."""
 Fed: TypeAlias = Mapping[str, ir.Value]
 """Inputs by name."""
 
@@ -67,6 +71,23 @@ class GraphBuilder:
         if f"{name}.bias" in self._weights:
             found = self._node("Add", found, self._value(f"{name}.bias", self._floats(f"{name}.bias")))
         return found
+
+    def _grouped(self, chosen: ir.Value, experts: int) -> Pairs:
+        """Pairs of tokens [tokens, k] and the experts that they chose, by their expert."""
+        starts = ir.Value(f"{self._where}.starts.{len(self._nodes)}")
+        return self._decoder("GroupPairs", chosen, more=(starts,), experts=experts), starts
+
+    def _by_experts(self, names: Sequence[str], x: ir.Value, pairs: Pairs) -> ir.Value:
+        """Rows of x, one for each token or for each pair, by the matrices of the pairs' experts."""
+        if biased := next((name for name in names if f"{name}.bias" in self._weights), None):
+            raise UnsupportedError(f"{self._architecture}: {biased} has a bias, as experts have none here")
+        stacked = stack([self._read(name) for name in names])
+        calls = [
+            (e, c, min(COLUMNS, stacked.rows - c)) for c in range(0, stacked.rows, COLUMNS) for e in range(len(names))
+        ]
+        items = self._value(f"items.{len(names)}.{stacked.rows}", np.array(calls, np.int64))
+        parts = [self._value(f"{names[0]}.{part}", array) for part, array in stacked.parts.items()]
+        return self._decoder("ExpertMatMul", x, items, *pairs, *parts, bits=stacked.bits)
 
     def _gathered(self, name: str, rows: ir.Value, shape: tuple[int, int] | None) -> ir.Value:
         weight = self._read(name)
@@ -116,9 +137,9 @@ class GraphBuilder:
     def _blocked(self, name: str, weight: Blocked) -> Sequence[ir.Value]:
         """Codes, scales and minimums, float16 where these numbers are, as most formats have them."""
         codes = weight.codes.astype(ml_dtypes.uint4) if _is_uint4(weight) else weight.codes
-        parts = {"codes": codes, "scales": _narrow(weight.scales)}
+        parts = {"codes": codes, "scales": narrow(weight.scales)}
         if weight.minimums is not None:
-            parts["minimums"] = _narrow(weight.minimums)
+            parts["minimums"] = narrow(weight.minimums)
         return [self._value(f"{name}.{kind}", part) for kind, part in parts.items()]
 
     def _value(self, name: str, array: np.ndarray[Any, Any]) -> ir.Value:
@@ -159,10 +180,3 @@ def graph_input(name: str, dtype: DType, *shape: int | str) -> ir.Value:
 
 def _is_uint4(weight: Blocked) -> bool:
     return weight.bits == 4 and weight.codes.dtype == np.uint8
-
-
-def _narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array as float16, where that is the same."""
-    with np.errstate(over="ignore"):
-        narrow = array.astype(np.float16)
-    return narrow if (narrow.astype(np.float32) == array).all() else array

@@ -16,6 +16,7 @@ import numpy as np
 from opweld.errors import OpweldError
 from opweld.tensor.dim import Atom
 from opweld.tensor.dtype import DType
+from opweld.tensor.experts import EXPERTS
 from opweld.tensor.function import Function, Numbers
 from opweld.tensor.paged import PAGED
 from opweld.tensor.program import Extern
@@ -342,6 +343,7 @@ def _samples(start: Any, extent: Any, bins: int, size: int) -> tuple[list[list[t
 
 EXTERNS: dict[str, Function] = {
     **PAGED,
+    **EXPERTS,
     "order": Function(_order_parts, _order_work, _order),
     "unique": Function(_unique_parts, _unique_work, _unique, lambda numbers: ((DType.I64, numbers[0]),)),
     "scatter": Function(_scatter_parts, _scatter_work, _scatter(None), in_place=True),

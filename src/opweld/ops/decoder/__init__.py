@@ -1,6 +1,6 @@
 """Operators of language models that ONNX has no words for: integers in blocks, rotary embedding by angles that are fed,
-keys and values in blocks of a pool."""
+keys and values in blocks of a pool, products of the experts that tokens chose."""
 
-from opweld.ops.decoder import blocked, paged, rotary
+from opweld.ops.decoder import blocked, experts, paged, rotary
 
-__all__ = ["blocked", "paged", "rotary"]
+__all__ = ["blocked", "experts", "paged", "rotary"]
