@@ -29,9 +29,10 @@ class SecondMoments:
         return int(self.sums.nbytes)
 
     def add(self, array: Array) -> None:
-        """Adds the rows of a value, along the axis."""
+        """Adds the rows of a value, along the axis. Where squares are no float32, neither are the moments."""
         rows = np.moveaxis(array, self.axis, -1).reshape(-1, len(self.sums)).astype(np.float32, copy=False)
-        self.sums += rows.T @ rows
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.sums += rows.T @ rows
 
 
 def second_moments(graph: Graph, layers: Iterable[Layer], limit: int = LIMIT) -> dict[tuple[str, int], SecondMoments]:

@@ -22,6 +22,7 @@ from opweld.ops.fact import Fact
 from opweld.ops.matmul import product_of, product_shape
 from opweld.ops.operands import describe, given, normalize_axis, require_rank, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
+from opweld.ops.scales import check_scale
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, ceildiv, floordiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, const, load, unary
@@ -127,6 +128,7 @@ def infer_quantize(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape of the input; the dtype of the zero point, or `output_dtype`, or uint8."""
     fact = scope.fact(required(node, 0))
     _check(scope, node, fact)
+    check_scale(scope, node, 1, divides=True)
     zero = given(node, 2)
     _precision(node, scope.fact(required(node, 1)).dtype)
     return [Fact(_dtype_of(node, None if zero is None else scope.fact(zero)), fact.shape)]
@@ -165,6 +167,7 @@ def infer_dequantize(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape of the input; the dtype of the scale, or `output_dtype`."""
     fact = scope.fact(required(node, 0))
     scaling = _check(scope, node, fact)
+    check_scale(scope, node, 1)
     dtype = _named(node, "output_dtype") or scope.fact(scaling.scale).dtype
     if dtype not in (DType.F32, DType.F16, DType.BF16):
         raise ModelError(f"{describe(node)}: output_dtype must be float, float16 or bfloat16, not {dtype!r}")
@@ -243,7 +246,15 @@ def lower_matmul_integer(scope: Lowering, node: ir.Node) -> None:
 @infers("QLinearMatMul")
 def infer_qlinear_matmul(scope: Inference, node: ir.Node) -> list[Fact]:
     """As MatMul, of quantized values; inputs: a, its scale, its zero point, the same of b, those of the result."""
+    _check_scales(scope, node)
     return _product_fact(scope, node, 3, scope.fact(required(node, 7)).dtype)
+
+
+def _check_scales(scope: Inference, node: ir.Node) -> None:
+    """Those of both operands and of the result."""
+    check_scale(scope, node, 1)
+    check_scale(scope, node, 4)
+    check_scale(scope, node, 6, divides=True)
 
 
 @lowers("QLinearMatMul")
@@ -285,6 +296,7 @@ def infer_conv_integer(scope: Inference, node: ir.Node) -> list[Fact]:
 @infers("QLinearConv")
 def infer_qlinear_conv(scope: Inference, node: ir.Node) -> list[Fact]:
     """As Conv, of quantized values; inputs: x, its scale, its zero point, the same of w, those of the result, bias."""
+    _check_scales(scope, node)
     return _infer_conv(scope, node, 3, scope.fact(required(node, 7)).dtype)
 
 

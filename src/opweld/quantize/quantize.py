@@ -19,7 +19,7 @@ from opweld.calibration.progress import Progress, tell
 from opweld.calibration.seconds import seconds_of
 from opweld.calibration.shaped import Shaped, fixed
 from opweld.compile import compile as compile_model
-from opweld.errors import UnsupportedError
+from opweld.errors import InputError, UnsupportedError
 from opweld.frontend.onnx import read_model
 from opweld.frontends.onnx import onnx_model
 from opweld.quantize.assign import Budget, Choice, chosen, errors_alone, ranges_by, steps_back, unranged
@@ -133,7 +133,14 @@ class _Work:
         bad = not_finite(graph, layers)
         self.notes += [f"node {graph.label(node)!r} stays in float: {why}" for node, why in bad.items()]
         self.refused |= bad | {layer.node: "stays in float as asked" for layer in layers if layer.name in keep}
-        return _left([layer for layer in layers if layer.node not in self.refused])
+        return self._left([layer for layer in layers if layer.node not in self.refused])
+
+    def _left(self, layers: list[Layer]) -> list[Layer]:
+        """The layers that are left. Raises UnsupportedError where none is, with the reasons that there are."""
+        if layers:
+            return layers
+        why = "no Conv, ConvTranspose, Gemm or MatMul has float32 weights, nor has a Gather"
+        raise UnsupportedError(f"nothing can be quantised: {'; '.join(self.notes) or why}")
 
     def calibrated(self, samples: Iterable[Sample], held_out: Iterable[Sample] | None) -> Quantized:
         """The model quantised by what the samples show."""
@@ -145,9 +152,15 @@ class _Work:
             values = tuple(dict.fromkeys(layer.data for layer in self.layers if layer.data))
         simulation = Simulation(graph, self.layers, values, self.placement, asked.activations, asked.progress)
         moments = second_moments(graph, in_blocks(graph, self.layers)) if asked.precision == "int4-weights" else {}
-        observed = observe(
-            graph, simulation.run, values, self.layers, moments, samples, held_out, asked.progress
-        )  # fmt: skip
+        try:
+            observed = observe(
+                graph, simulation.run, values, self.layers, moments, samples, held_out, asked.progress
+            )  # fmt: skip
+        except InputError as error:
+            if not self.notes:
+                raise
+            # What weights hold is nearer to the cause than what a run shows.
+            raise InputError("; ".join((str(error), *self.notes))) from error
         if not observed.apart:
             self.notes.append("no sample was kept apart, of fewer than five: the error is of those that ranges are of")
         if self.placement is not None:
@@ -158,14 +171,16 @@ class _Work:
         return self._written(simulation, observed, settings[choice], choice, alone)
 
     def _drop_unranged(self, observed: Observed, placement: Placement) -> None:
-        """Leaves layers in float that read what is 0 in all samples."""
+        """Leaves layers in float that read what is 0 in all samples, or so near to it that no float is its step."""
         graph = self.graph
         zero = unranged(self.layers, ranges_by(observed, placement, "minmax", self.asked.activations))
         for layer in zero:
-            why = f"{graph.maker(layer.data)} is 0 in all samples"
-            self.refused[layer.node] = "what it reads is 0 in all samples"
+            histogram = observed.histograms[layer.data]
+            known = f"at most {max(-histogram.low, histogram.high):.2g}" if histogram.width else "0"
+            why = f"{graph.maker(layer.data)} is {known} in all samples"
+            self.refused[layer.node] = f"what it reads is {known} in all samples"
             self.notes.append(f"node {layer.name!r} stays in float: {why}; give data in which it is not")
-        self.layers = _left([layer for layer in self.layers if layer not in zero])
+        self.layers = self._left([layer for layer in self.layers if layer not in zero])
 
     def _settings(self, observed: Observed) -> dict[Choice, Setting]:
         """All layers quantised, in each way that is compared."""
@@ -273,11 +288,3 @@ def _prepared(model: OnnxModel, precision: Precision) -> Graph:
     except UnsupportedError as error:
         hint = "; int8-weights needs opset 13 only" if wanted > OPSETS["int8"] else ""
         raise UnsupportedError(f"{precision} needs opset {wanted}: {error}{hint}") from error
-
-
-def _left(layers: list[Layer]) -> list[Layer]:
-    if not layers:
-        raise UnsupportedError(
-            "nothing can be quantised: no Conv, ConvTranspose, Gemm or MatMul has float32 weights, nor has a Gather"
-        )
-    return layers

@@ -18,6 +18,7 @@ from opweld.ops.operands import describe, given, normalize_axis, require_rank, r
 from opweld.ops.quantize import quantized
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
 from opweld.ops.rows import rows_of
+from opweld.ops.scales import check_scale
 from opweld.ops.softmax import softmax_of
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Value, as_dim, product
 from opweld.tensor.dtype import DType
@@ -31,6 +32,7 @@ def _scalar(scope: Lowering, value: ir.Value, dtype: DType) -> Expr:
 
 def real(scope: Lowering, node: ir.Node, position: int, at: Indices) -> Expr:
     """A dequantized element of an input; the next two inputs are its scale and zero point."""
+    check_scale(scope, node, position + 1)
     element = cast(scope.load(required(node, position), at), DType.F32)
     zero = given(node, position + 2)
     centred = element if zero is None else sub(element, _scalar(scope, zero, DType.F32))
@@ -40,6 +42,7 @@ def real(scope: Lowering, node: ir.Node, position: int, at: Indices) -> Expr:
 def quantize(scope: Lowering, node: ir.Node, position: int, body: Body) -> None:
     """Defines the output by its dequantized elements; the inputs from a position on are its scale and zero point."""
     output, zero = scope.fact(node.outputs[0]), given(node, position + 1)
+    check_scale(scope, node, position, divides=True)
 
     def element(at: Indices) -> Expr:
         value = div(body(at), _scalar(scope, required(node, position), DType.F32))
@@ -186,6 +189,7 @@ def infer_nbits(scope: Inference, node: ir.Node) -> list[Fact]:
             scope.same(product(scope.fact(value).shape), as_dim(size), node, f"input {position} has {size} elements")
     if scope.fact(required(node, 1)).dtype is not DType.U8:
         raise ModelError(f"{describe(node)}: the weights must be uint8")
+    check_scale(scope, node, 2)
     if (groups := given(node, 4)) is not None:
         length = require_rank(scope.fact(groups), 1, node, 1).shape[0]
         if length.constant != blocks * block:

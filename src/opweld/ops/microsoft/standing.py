@@ -14,6 +14,7 @@ from opweld.ops.fact import Fact
 from opweld.ops.microsoft.domain import MICROSOFT
 from opweld.ops.operands import given, require_rank, required
 from opweld.ops.registry import Inference, attribute, infers
+from opweld.ops.scales import check_scale
 from opweld.tensor.dtype import DType
 
 
@@ -120,6 +121,8 @@ def infer_qlinear_where(scope: Inference, node: ir.Node) -> list[Fact]:
 def infer_qgemm(scope: Inference, node: ir.Node) -> list[Fact]:
     """alpha * (a b) + c, exactly in int32, of which c is; float32 where the result has no scale."""
     form = _Form(scope, node)
+    check_scale(scope, node, 1)
+    check_scale(scope, node, 4)
     sides = list[ir.Value]()
     for position, name in ((0, "transA"), (3, "transB")):
         side = required(node, position)
