@@ -4,6 +4,7 @@
     python -m benchmarks.language perplexity TEXT         of a text, beside llama.cpp on the same file
     python -m benchmarks.language speed --threads 1 2     decoding behind 128 and 4,096 tokens, a prompt of 512
     python -m benchmarks.language batch                   8 requests at once
+    python -m benchmarks.language context                 a token behind 1,024 to 1,048,576 others, of a tiny model
 
 The model is SmolLM2-135M-Instruct, from its wheel; --model names another GGUF file. llama.cpp takes part where
 `llama_cpp` can be imported: `pip install llama-cpp-python==0.3.36` builds it for this processor. Runtimes take turns
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.long_context import context
 from benchmarks.zoo import fetch
 from opweld.analysis.ceilings import measure as measure_machine
 from opweld.llm.llm import LLM
@@ -60,13 +62,16 @@ ASKED = (
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("greedy", "perplexity", "speed", "batch"))
+    parser.add_argument("part", choices=("greedy", "perplexity", "speed", "batch", "context"))
     parser.add_argument("text", nargs="?", type=Path, help="the text of perplexity")
     parser.add_argument("--model", type=Path, help="a GGUF file; SmolLM2 from its wheel where it is left out")
     parser.add_argument("--threads", type=int, nargs="+", default=[2])
     parser.add_argument("--contexts", type=int, nargs="+", default=[128, 4096])
     parser.add_argument("--tokens", type=int, default=200, help="of an answer")
     given = parser.parse_args()
+    if given.part == "context":
+        context([1 << n for n in range(10, 21)], given.threads[0])
+        return
     model = given.model or fetch.path("smollm2")
     if given.part == "greedy":
         greedy(model, given.tokens)
