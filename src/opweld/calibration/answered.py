@@ -70,7 +70,7 @@ def answered(
             array = found[name]
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 where = graph.maker(name)
-                raise InputError(f"{where} is NaN or infinite for sample {count - 1}: it has no range; leave that out")
+                raise InputError(f"{where} is NaN or infinite for sample {count - 1}: leave it out")
         kept = apart if away else first
         if away or len(first) < COMPARED:
             kept.append((sample, {name: found[name].copy() for name in outputs}))

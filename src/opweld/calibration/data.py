@@ -112,7 +112,7 @@ def _checked(name: str, given: Mapping[str, Any], inputs: Mapping[str, onnx.Type
                 f"{name}: input {one!r} of shape {list(array.shape)} has no elements: leave the sample out"
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InputError(f"{name}: input {one!r} holds NaN or infinity, which has no range: leave the sample out")
+            raise InputError(f"{name}: input {one!r} holds NaN or infinity: leave the sample out")
     return sample
 
 

@@ -20,12 +20,12 @@ from opweld.compress.chains import chain_of
 from opweld.compress.change import Change, Method, edited
 from opweld.compress.channels import cuts
 from opweld.compress.fed import Fed
-from opweld.compress.look import Looked, look
+from opweld.compress.look import COMPARED, Looked, look
 from opweld.compress.low_rank import low_ranks
 from opweld.compress.matrix import dense_layers
 from opweld.compress.report import Compressed, LayerReport
 from opweld.compress.request import Request
-from opweld.compress.select import Candidate, Setting, settings
+from opweld.compress.select import Candidate, Setting, grown, settings, steps_of
 from opweld.compress.zeros import PATTERNS, zeros_of
 from opweld.errors import UnsupportedError
 from opweld.frontend.onnx import read_model
@@ -34,12 +34,6 @@ from opweld.tune.trial import Gain
 
 if TYPE_CHECKING:
     from opweld.compile import OnnxModel
-
-COMPARED = 4
-"""Samples by which single changes are compared; what is made together is measured with all that are kept."""
-
-TIGHTER = 0.99
-"""By what a budget shrinks where the model as it is written loses more than its simulation did."""
 
 
 def compress(
@@ -82,7 +76,7 @@ def compress(
     asked = Request(tuple(methods), max_error, metric, tuple(keep), without_speedup, progress)
     asked.check_data(data, random)
     inputs = declared_inputs(read_model(onnx_model(model))[0].graph)
-    samples = random_samples(random, inputs) if random is not None else samples_of(data or (), inputs)
+    samples = random_samples(random, inputs) if random is not None else samples_of(() if data is None else data, inputs)
     apart = None if held_out is None else samples_of(held_out, inputs)
     graph = prepared(model)
     work = _Work(graph, asked, size_of(model, graph))
@@ -231,30 +225,41 @@ class _Work:
         self, fed: Fed, looked: Looked, timer: timing.Timer, groups: list[list[Candidate]]
     ) -> tuple[Setting, onnx.ModelProto]:
         """The changes that keep the budget and measure faster, and the model with them, measured as it is written."""
-        asked, most = self.asked, self.asked.max_error
+        asked = self.asked
         loss = loss_by(asked.metric, looked.answers)
 
         def simulated(setting: Setting) -> float:
             return loss(fed.answers(looked.samples, [one.change for one in setting]))
 
-        while True:
-            steps = settings(groups)
-            setting = steps[within(steps, simulated, most, asked.progress)]
-            if slow := [] if asked.without_speedup else self._slow(timer, setting):
-                groups = [[one for one in group if one not in slow] for group in groups]
-                continue
-            made = self._written(setting)
-            runner = Shaped(made, asked.progress)
-            if not setting or loss([runner.run(sample) for sample in looked.samples]) <= asked.max_error:
-                for one in (one for group in groups for one in group):
-                    told = f"{one.change.amount} alone moves the outputs by {one.error:.2g}: as it was for the budget"
-                    self.why.setdefault(one.change.layer.node, {}).setdefault(one.change.method, told)
-                return setting, made
-            most = TIGHTER * min(most, simulated(setting))
+        def allowed(setting: Setting, new: Candidate) -> bool:
+            tell(asked.progress, "keeping to the budget", len(setting), len(groups))
+            return simulated(setting) <= asked.max_error and not self._slow(timer, [new])
 
-    def _slow(self, timer: timing.Timer, setting: Setting) -> list[Candidate]:
-        """Those that do not measure faster."""
+        while True:
+            steps = steps_of(groups)
+            prefixes = settings(steps)
+            setting = prefixes[within(prefixes, simulated, asked.max_error, asked.progress)]
+            bad = self._slow(timer, setting)
+            if not bad:
+                setting = grown(setting, steps, allowed)
+                made = self._written(setting)
+                runner = Shaped(made, asked.progress)
+                if not setting or loss([runner.run(sample) for sample in looked.samples]) <= asked.max_error:
+                    break
+                bad = [max(setting, key=lambda one: one.error)]
+                told = f"{bad[0].change.amount}: the model as it is written loses more than its simulation"
+                self._say(bad[0].change.layer.node, bad[0].change.method, told)
+            groups = [[one for one in group if one not in bad] for group in groups]
+        for one in (one for group in groups for one in group):
+            told = f"{one.change.amount} alone moves the outputs by {one.error:.2g}: as it was for the budget"
+            self.why.setdefault(one.change.layer.node, {}).setdefault(one.change.method, told)
+        return setting, made
+
+    def _slow(self, timer: timing.Timer, setting: Sequence[Candidate]) -> list[Candidate]:
+        """Those that do not measure faster, where that is asked for."""
         slow: list[Candidate] = []
+        if self.asked.without_speedup:
+            return slow
         for i, one in enumerate(setting):
             tell(self.asked.progress, "timing layers", i, len(setting))
             node, gain = one.change.layer.node, timer.gain(one.change)

@@ -17,6 +17,10 @@ from opweld.compress.fed import Fed
 
 Array = NDArray[Any]
 
+COMPARED = 4
+"""Samples by which single changes are compared. Where there are as many others, no moments are of these: a layer that
+sees few rows, as one behind pooling does, would seem to lose nothing at a rank that is only high enough for them."""
+
 
 @dataclass(frozen=True)
 class Looked(Answered):
@@ -43,13 +47,23 @@ def look(
     """Raises and divides the samples as `answered` does."""
     moments = second_moments(graph, layers)
     shapes: dict[str, tuple[int, ...]] = {}
+    seen = 0
 
-    def add(found: Mapping[str, Array]) -> None:
-        for name in fed.watched:
-            shapes.setdefault(name, found[name].shape)
+    def gather(found: Mapping[str, Array]) -> None:
         for (name, _), moment in moments.items():
             moment.add(found[name])
 
+    def add(found: Mapping[str, Array]) -> None:
+        nonlocal seen
+        seen += 1
+        for name in fed.watched:
+            shapes.setdefault(name, found[name].shape)
+        if seen > COMPARED:
+            gather(found)
+
     kept = answered(graph, fed.run, fed.watched, add, samples, held_out, progress)
+    if seen < 2 * COMPARED:
+        for sample in kept.compared[:COMPARED]:
+            gather({**sample, **fed.run(sample)})
     nbytes = sum(one.nbytes for one in moments.values())
     return Looked(**vars(kept), moments=moments, nbytes=nbytes, shapes=shapes)
