@@ -12,8 +12,9 @@ docs/precision.md, which tells too what `benchmarks.quantisers` found.
 fp32 is the model as it is; bf16 is `precision="bf16"`, which a decision takes for a product where that is predicted to
 be faster; int8, int8-weights and int4-weights are files of `opweld.quantize`, the first with samples. Not fused is
 without `FUSION`: each operator computes in a kernel of its own, and products are what the precision says. All ten of a
-model run in processes of their own, in alternating blocks. `weights` are bytes of the artifact's, `peak` the resident
-memory of the process. Accuracy is the task's score of all samples where `benchmarks.trained` has a task, else the error
+model run in processes of their own, in alternating blocks. `weights` are bytes of the artifact's: a product that waits
+for its arithmetic and not for bytes multiplies floats, whatever the file holds. `peak` is the resident memory of the
+process. Accuracy is the task's score of all samples where `benchmarks.trained` has a task, else the error
 against ONNX Runtime without its optimiser on the float model.
 """
 
@@ -60,7 +61,8 @@ class Cell:
 
     Attributes:
         milliseconds: the median run. ratio: how often as fast it is as fp32, fused; low, high: the quartiles of blocks
-            that follow one another. weights: bytes. peak: MiB. accuracy: see `Measured`.
+            that follow one another. file, weights: bytes of the ONNX file and of the artifact's weights. peak: MiB.
+            accuracy: see `Measured`.
     """
 
     precision: str
@@ -70,6 +72,7 @@ class Cell:
     ratio: float
     low: float
     high: float
+    file: int
     weights: int
     peak: float
     accuracy: float
@@ -138,6 +141,7 @@ class Way:
 
     precision: str
     fused: bool
+    file: Path
     artifact: Path
     kernels: int
     accuracy: float
@@ -151,12 +155,11 @@ class Way:
 def made(subject: Subject, precision: str, fused: bool, threads: int, folder: Path, right: Any) -> Way:
     """Compiles, saves and judges one."""
     options: dict[str, Any] = {"precision": "bf16"} if precision == "bf16" else {}
-    model = opweld.compile(
-        file_of(subject, precision), threads=threads, disable=() if fused else FUSION, **options
-    )  # fmt: skip
+    file = file_of(subject, precision)
+    model = opweld.compile(file, threads=threads, disable=() if fused else FUSION, **options)
     artifact = Path(model.save(folder / f"{precision}-{'fused' if fused else 'apart'}.opweld"))
     answers = [[np.array(one) for one in model.session.run(feed)] for feed in subject.judged]
-    return Way(precision, fused, artifact, len(account_of(artifact).kernels), subject.accuracy(answers, right))
+    return Way(precision, fused, file, artifact, len(account_of(artifact).kernels), subject.accuracy(answers, right))
 
 
 def measure(name: str, threads: int, rounds: int) -> Measured:
@@ -170,7 +173,7 @@ def measure(name: str, threads: int, rounds: int) -> Measured:
             begun = time.monotonic()
             try:
                 ways += [made(subject, precision, fused, threads, folder, right) for fused in (True, False)]
-            except opweld.OpweldError as error:
+            except Exception as error:  # noqa: BLE001 - one that fails must not lose the others
                 failed[precision] = " ".join(str(error).split())[:120]
             print(f"  {precision:<13} {time.monotonic() - begun:5.1f} s  {failed.get(precision, '')}", flush=True)
         feeds = folder / "feeds.npz"
@@ -185,8 +188,8 @@ def _cell(way: Way, contestant: Contestant, first: Contestant) -> Cell:
     low, ratio, high = first.ratio_to(contestant)
     weights = sum(file.stat().st_size for file in way.artifact.glob("weights*"))
     return Cell(
-        way.precision, way.fused, way.kernels, contestant.median * 1e3, ratio, low, high, weights,
-        contestant.opened["peak"] / 2**20, way.accuracy,
+        way.precision, way.fused, way.kernels, contestant.median * 1e3, ratio, low, high, way.file.stat().st_size,
+        weights, contestant.opened["peak"] / 2**20, way.accuracy,
     )  # fmt: skip
 
 
@@ -208,8 +211,10 @@ def page(found: Sequence[Measured], quantisers: Mapping[str, Any], about: Mappin
     for one in found:
         lines += ["", f"## {one.model}", ""]
         lines += [f"{one.threads} threads. Accuracy: {one.what}.", ""]
-        lines += ["| precision | fused | kernels | ms | as fast as fp32, fused | weights, KB | peak, MiB | accuracy |"]
-        lines += ["|---|---|--:|--:|--:|--:|--:|--:|"]
+        lines += [
+            "| precision | fused | kernels | ms | as fast as fp32, fused | KB file | KB weights | MiB peak | accuracy |"
+        ]
+        lines += ["|---|---|--:|--:|--:|--:|--:|--:|--:|"]
         lines += [_line(cell, "score" if one.model in TASK_OF else "error") for cell in one.cells]
         lines += [f"\n{precision}: {why}" for precision, why in one.failed.items()]
     return "\n".join([*lines, "", *tables(quantisers)]) + "\n"
@@ -219,24 +224,25 @@ def _line(cell: Cell, kind: str) -> str:
     accuracy = f"{cell.accuracy:.4f}" if kind == "score" else f"{cell.accuracy:.1e}"
     return (
         f"| {cell.precision} | {'yes' if cell.fused else 'no'} | {cell.kernels} | {cell.milliseconds:.3g} "
-        f"| {cell.ratio:.2f} ({cell.low:.2f} to {cell.high:.2f}) | {cell.weights / 1e3:,.0f} | {cell.peak:.0f} "
-        f"| {accuracy} |"
+        f"| {cell.ratio:.2f} ({cell.low:.2f} to {cell.high:.2f}) | {cell.file / 1e3:,.0f} | {cell.weights / 1e3:,.0f} "
+        f"| {cell.peak:.0f} | {accuracy} |"
     )
 
 
 def _means(found: Sequence[Measured]) -> list[str]:
     """How often as fast as fp32, fused, and of how many times its bytes, each precision is, over all models."""
     lines = [
-        "| precision | models | fused: as fast | not fused: as fast | weights, of fp32's |",
-        "|---|--:|--:|--:|--:|",
+        "| precision | models | fused: as fast | not fused: as fast | file, of fp32's | weights, of fp32's |",
+        "|---|--:|--:|--:|--:|--:|",
     ]
     for precision in PRECISIONS:
         pairs = [pair for one in found if (pair := _pair(one, precision)) is not None]
         if not pairs:
             continue
         fused, apart = (geometric(pair[i].ratio for pair in pairs) for i in (0, 1))
-        part = geometric(pair[0].weights / pair[2].weights for pair in pairs)
-        lines.append(f"| {precision} | {len(pairs)} | {fused:.2f} | {apart:.2f} | {part:.2f} |")
+        file = geometric(pair[0].file / pair[2].file for pair in pairs)
+        weights = geometric(pair[0].weights / pair[2].weights for pair in pairs)
+        lines.append(f"| {precision} | {len(pairs)} | {fused:.2f} | {apart:.2f} | {file:.2f} | {weights:.2f} |")
     return [*lines, "", "Geometric means; above 1, it is faster than fp32, fused."]
 
 
@@ -283,7 +289,11 @@ def _measured(
         if spent > options.minutes:
             return missing[number:]
         print(f"{name} ({number + 1} of {len(missing)}, {spent:.1f} minutes so far)", flush=True)
-        found[name] = measure(name, options.threads, options.rounds)
+        try:
+            found[name] = measure(name, options.threads, options.rounds)
+        except Exception as error:  # noqa: BLE001 - nor one model the others
+            print(f"  left out: {type(error).__name__}: {error}", flush=True)
+            continue
         for cell in found[name].cells:
             print(f"  {_line(cell, 'score' if name in TASK_OF else 'error')}", flush=True)
         data |= {"machine": machine(), "models": [asdict(one) for one in found.values()]}
