@@ -22,13 +22,16 @@ class CompiledRunner:
     """Runs the steps of a model. One thread at a time may call it.
 
     Attributes:
-        model: the compiled graph of the decoder. block_size, blocks, vocabulary, context: see `Runner`.
+        model: the compiled graph of the decoder. block_size, blocks, vocabulary, context, window: see `Runner`.
     """
 
     def __init__(self, model: Model, config: Config, block_size: int, blocks: int, context: int) -> None:
         """Memory for `blocks` blocks comes from the system as it is first used."""
         self.model, self.block_size, self.blocks, self.context = model, block_size, blocks, context
         self.vocabulary = config.vocabulary
+        windows = [window for window in config.windows if window is not None]
+        # One table says where the keys of all layers lie: one that sees all of them keeps those of the others, too.
+        self.window = max(windows) if len(windows) == config.layers else None
         self._kv_heads = config.kv_heads
         self._angles = [Angles(rope) for rope in config.different_ropes]
         self._has_positions = any(info.name == "positions" for info in model.inputs)

@@ -67,7 +67,7 @@ class Engine:
         self.runner, self._tokenizer = runner, tokenizer
         self._vocabulary = min(runner.vocabulary, tokenizer.vocabulary)  # rows that pad an embedding are no tokens
         self._grammars = Grammars(tokenizer, self._vocabulary)
-        self.blocks = BlockManager(runner.blocks, runner.block_size)
+        self.blocks = BlockManager(runner.blocks, runner.block_size, runner.window)
         self.scheduler = Scheduler(self.blocks, self.settings)
         self.drafter: Drafter = Lookup() if draft is None else DraftModel(draft, self._vocabulary, self.settings.budget)
         self._sequences: dict[str, Sequence] = {}

@@ -78,6 +78,7 @@ class Scheduler:
         """Says that `count` more tokens of a sequence are computed."""
         sequence.computed += count
         self.blocks.register(sequence.table, sequence.tokens, sequence.computed)
+        self.blocks.give_back(sequence.table, sequence.computed)
 
     def _decoding_rows(self) -> list[Work]:
         work: list[Work] = []

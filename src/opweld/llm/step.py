@@ -25,7 +25,8 @@ class Span:
     Attributes:
         tokens: their ids.
         start: the position of the first one: how many tokens of the sequence have keys and values in the cache.
-        blocks: the block table of the sequence, with room for start + len(tokens) tokens.
+        blocks: the block table of the sequence, with room for start + len(tokens) tokens; those that no token of it
+            sees may be any.
         outputs: of how many of the last tokens logits are wanted: 0 for a part of a prompt that is not its last.
     """
 
@@ -56,6 +57,11 @@ class Runner(Protocol):
     @property
     def context(self) -> int:
         """The most tokens of a sequence."""
+        ...
+
+    @property
+    def window(self) -> int | None:
+        """The most of the last keys that a token sees in any layer, its own included; None where one sees all."""
         ...
 
     def run(self, spans: Sequence[Span]) -> NDArray[np.float32]:

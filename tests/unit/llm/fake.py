@@ -31,8 +31,16 @@ class FakeRunner:
     deep layer are; its logits are a hash of all of it again. A wrong table, a block that was given to another, a wrong
     start: all of them change logits. Half of the tokens have a likely successor, so that answers repeat themselves."""
 
-    def __init__(self, blocks: int = 64, block_size: int = 4, vocabulary: int = 40, context: int = 200) -> None:
+    def __init__(
+        self,
+        blocks: int = 64,
+        block_size: int = 4,
+        vocabulary: int = 40,
+        context: int = 200,
+        window: int | None = None,
+    ) -> None:
         self.blocks, self.block_size, self.vocabulary, self.context = blocks, block_size, vocabulary, context
+        self.window = window
         self.pool = np.zeros((blocks, block_size), np.uint64)
         self.steps: list[list[Span]] = []
         self.before: Callable[[Sequence[Span]], None] = lambda spans: None
@@ -47,7 +55,7 @@ class FakeRunner:
 
     def _check(self, spans: Sequence[Span]) -> None:
         assert spans
-        users = Counter(block for span in spans for block in span.blocks)
+        users = Counter(block for span in spans for block in self._seen(span))
         for span in spans:
             end = span.start + len(span.tokens)
             assert span.tokens
@@ -55,21 +63,28 @@ class FakeRunner:
             assert all(0 <= token < self.vocabulary for token in span.tokens)
             assert end <= self.context
             assert end <= len(span.blocks) * self.block_size
-            assert len(set(span.blocks)) == len(span.blocks)
+            assert len(set(self._seen(span))) == len(self._seen(span))
             assert all(0 <= block < self.blocks for block in span.blocks)
             written = span.blocks[span.start // self.block_size : -(-end // self.block_size)]
             assert all(users[block] == 1 for block in written), "a block is written that another sequence has"
+
+    def _low(self, position: int) -> int:
+        """The first position that a token sees."""
+        return 0 if self.window is None else max(0, position + 1 - self.window)
+
+    def _seen(self, span: Span) -> Sequence[int]:
+        return span.blocks[self._low(span.start) // self.block_size :]
 
     def _computed(self, span: Span) -> list[NDArray[np.float32]]:
         rows: list[NDArray[np.float32]] = []
         table = np.array(span.blocks)
         for at, token in enumerate(span.tokens):
             position = span.start + at
-            before = self.pool[table].reshape(-1)[:position]
+            before = self.pool[table].reshape(-1)[self._low(position) : position]
             here = mixed(folded(before) + np.array([token + 1], np.uint64))
             self.pool[table[position // self.block_size], position % self.block_size] = here[0]
             if at >= len(span.tokens) - span.outputs:
-                seen = self.pool[table].reshape(-1)[: position + 1]
+                seen = self.pool[table].reshape(-1)[self._low(position) : position + 1]
                 rows.append(self._logits(folded(seen), token))
         return rows
 
@@ -133,14 +148,16 @@ def every_byte(*words: bytes) -> Words:
     return Words([*(bytes([byte]) for byte in range(256)), *words])
 
 
-def alone(request: Request, tokenizer: Tokenizer, vocabulary: int = 40, context: int = 200) -> tuple[list[int], str]:
+def alone(
+    request: Request, tokenizer: Tokenizer, vocabulary: int = 40, context: int = 200, window: int | None = None
+) -> tuple[list[int], str]:
     """Tokens and text of a request without an engine, token by token in one block of its own."""
     limit = request.sampling.limit or context - len(request.prompt)
     text = Text(tokenizer, request, limit)
     sampler = Sampler(request.sampling, request.prompt)
     tokens = list(request.prompt)
     told, finish = "", None
-    runner = FakeRunner(blocks=1, block_size=context, vocabulary=vocabulary, context=context)
+    runner = FakeRunner(blocks=1, block_size=context, vocabulary=vocabulary, context=context, window=window)
     computed = 0
     while finish is None:
         logits = runner.run([Span(tokens[computed:], computed, (0,))])[0, : tokenizer.vocabulary]

@@ -95,6 +95,32 @@ def test_equal_blocks_that_two_compute_at_once_are_known_once() -> None:
     assert manager.in_use == 2
 
 
+def test_a_prefix_is_known_where_its_window_is() -> None:
+    manager = BlockManager(6, 2, window=3)
+    tokens = list(range(11))
+    table = filled(manager, tokens)
+    manager.give_back(table, 10)
+    # The token at 10 sees 8 to 10.
+    assert (table.first, manager.in_use) == (4, 2)
+    manager.extend(other := Table(), 8)  # takes the four that were given back
+    assert (manager.cached, manager.available) == (1, 0)
+    again = Table()
+    assert manager.match(again, tokens) == 10
+    assert (again.first, again.blocks[4:], len(again.blocks)) == (4, table.blocks[4:5], 5)
+    manager.release(again)
+    assert manager.match(Table(), tokens[:9]) == 0, "the token at 8 sees 6 and 7"
+    manager.release(table)
+    manager.release(other)
+    assert (manager.in_use, manager.available) == (0, 6)
+
+
+def test_without_a_window_nothing_is_given_back() -> None:
+    manager = BlockManager(6, 2)
+    table = filled(manager, list(range(11)))
+    manager.give_back(table, 10)
+    assert (table.first, manager.in_use) == (0, 6)
+
+
 def test_random_tables_never_hold_a_block_of_other_contents() -> None:
     """Each block's contents are written down beside it; what a match gives must be what was asked for."""
     chance = random.Random(3)

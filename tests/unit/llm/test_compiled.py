@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -84,6 +85,24 @@ def test_keys_and_values_may_be_kept_in_half_of_the_memory(pool: DType, bits: in
     exact = runner("gemma", blocked=True).run([Span(tokens, 0, range(20), LENGTH)])
     assert np.abs(whole - exact).max() > 0
     np.testing.assert_array_equal(run_in(model, tokens, (7, 292, 1, 300), range(20)), whole)
+
+
+def test_blocks_that_no_token_sees_may_be_any() -> None:
+    config = replace(CONFIGS["llama"], architecture="windows", windows=(20, 70))
+    model, tokens = runner_of(config, weights_of(config), threads=2), tokens_of()
+    assert model.window == 70
+    whole = model.run([Span(tokens, 0, range(20), LENGTH)])
+    right = Decoder(config, weights_of(config)).logits(tokens)
+    np.testing.assert_allclose(whole, right, atol=5e-6 * np.abs(right).max(), rtol=0)
+    memory = model.memory()
+    for start in (400, 570):
+        gone = (start - model.window + 1) // model.block_size
+        for name in memory:
+            memory[name][:gone] = np.nan
+            memory[name][[*range(40, 64)]] = np.nan
+        found = model.run([Span(tokens[start:], start, [63] * gone + [*range(gone, 20)], LENGTH - start)])
+        np.testing.assert_array_equal(found, whole[start:])
+    assert runner("gemma").window is None, "one of its layers sees all keys"
 
 
 def test_what_other_sequences_left_in_a_block_is_not_seen() -> None:

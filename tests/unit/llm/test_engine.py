@@ -100,13 +100,15 @@ def test_drafts_save_steps() -> None:
     assert looking.statistics.steps + looking.statistics.accepted == 100
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(9))
 def test_thousands_of_random_steps(seed: int) -> None:
-    """Requests that share prefixes come and go, in pools that are too small for them, with and without drafts."""
+    """Requests that share prefixes come and go, in pools that are too small for them, with and without drafts, of
+    models that see all keys and of some that see a window."""
     chance = random.Random(seed)
     stems = [prompt * 3 for prompt in prompts(3, 10, seed)]
     settings = Settings(budget=chance.choice((8, 16, 32)), rows=8, lookup=(0, 3)[seed % 2])
-    runner = FakeRunner(blocks=chance.choice((16, 18, 24)), context=60)
+    window = None if seed < 6 else (1, 7, 13)[seed - 6]
+    runner = FakeRunner(blocks=chance.choice((16, 18, 24)), context=60, window=window)
     draft = FakeRunner(blocks=20, context=60) if seed % 3 == 2 else None
     engine = Engine(runner, LETTERS, settings, draft)
     told, sent, gone = Told(), dict[str, Request](), set[str]()
@@ -129,11 +131,11 @@ def test_thousands_of_random_steps(seed: int) -> None:
     assert not told.errors
     assert told.finish.keys() >= sent.keys()
     for id, one in sent.items():
-        assert (told.tokens[id], told.text[id]) == alone(one, LETTERS, context=60)
+        assert (told.tokens[id], told.text[id]) == alone(one, LETTERS, context=60, window=window)
     statistics = engine.statistics
     assert statistics.blocks_in_use == 0
     assert len(sent) > 50 and gone
-    assert statistics.preemptions > 0
+    assert statistics.preemptions > 0 or window
     assert statistics.cached_tokens > 0
     assert not settings.lookup or statistics.accepted > 0
 
@@ -141,9 +143,26 @@ def test_thousands_of_random_steps(seed: int) -> None:
 def no_block_is_lost(engine: Engine) -> None:
     """Every block is free, idle, or in the tables that its count says."""
     manager, running = engine.blocks, engine.scheduler.running
-    tables = [block for sequence in running for block in sequence.table.blocks]
+    tables = [block for sequence in running for block in sequence.table.blocks[sequence.table.first :]]
     assert manager.in_use == len(set(tables))
     assert all(not sequence.table.blocks for sequence in engine.scheduler.waiting)
+
+
+def test_blocks_behind_the_window_of_all_layers_are_given_back() -> None:
+    one = request("a", [3, 17] * 20, limit=100, to_the_limit=True)
+    engine = Engine(FakeRunner(window=9), LETTERS, Settings(budget=8, rows=8))
+    engine.add(one)
+    told = Told()
+    held: list[int] = []
+    while engine.unfinished:
+        told.step(engine)
+        held.append(engine.statistics.blocks_in_use)
+    assert held[:6] == [10, 8, 6, 4, 2, 3], "the prompt's at first, and fewer with each part that is computed"
+    assert max(held[4:]) == 3, "nine tokens of a window, with the next one, lie in three blocks of four"
+    assert told.tokens["a"] == alone(one, LETTERS, window=9)[0]
+    assert engine.statistics.blocks_cached > 10, "others may still use them"
+    again = answered(engine, [one])
+    assert (again.tokens, again.cached) == (told.tokens, {"a": 36})
 
 
 def test_a_long_prompt_does_not_stall_who_decodes() -> None:
