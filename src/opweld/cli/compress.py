@@ -66,7 +66,7 @@ def compress(
     opweld compress model.onnx --data samples -o smaller.onnx
     opweld compress model.onnx --data samples -o smaller.onnx --max-error 0.05
     opweld compress model.onnx --data samples -o smaller.onnx --json layers.json
-    opweld compress model.onnx --data samples -o zeros.onnx --method 2:4 --without-speedup
+    opweld compress m.onnx --data samples -o z.onnx --method 2:4 --without-speedup
         zeros for hardware that skips them; no kernel of opweld does
 
     Of the ways to make a layer smaller those are made that lose least at the outputs by second saved; each is timed

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
 
 from opweld.calibration.budget import Metric, loss_by, within
@@ -122,7 +123,7 @@ class _Work:
             for one in setting:
                 for node in one.change.told:
                     self.why[node] = {"": "the whole model does not measure faster"}
-            setting, made = (), graph.model
+            setting, made, gain = (), graph.model, None
         if any(one.change.zeros for one in setting):
             self.notes.append("no kernel skips zeros: neither bytes nor operations are fewer by them, nor is it faster")
         return self._report(every, looked, timer, setting, made, gain)
@@ -158,6 +159,8 @@ class _Work:
             moments = looked.moments.get((layer.data, layer.channels))
             if moments is None:
                 self._say(layer.node, "", "it has too many inputs for their second moments to be kept")
+            elif not np.isfinite(moments.sums).all():
+                self._say(layer.node, "", "the squares of what it reads are beyond float32: scale it")
             elif not moments.sums.any():
                 self._say(layer.node, "", "what it reads is 0 in all samples")
             else:

@@ -118,7 +118,7 @@ def test_what_commands_print_fits(
 
 def test_help_fits_a_terminal() -> None:
     names = ["compile", "run", "bench", "profile", "verify", "bisect", "explain", "analyze", "report", "lock"]
-    names += ["optimize", "quantize", "machine", "operators", "cache"]
+    names += ["optimize", "quantize", "compress", "machine", "operators", "cache"]
     pages = on_terminal(80, [["--help"], *([name, "--help"] for name in names)])
     for name, page in zip(["", *names], pages, strict=True):
         assert f"  opweld {name}" in page
