@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import onnx
 
 from opweld.calibration.graph import Graph, Layer, attributes_of
+from opweld.compress.matrix import results_axis
 
 ELEMENTWISE = frozenset({
     "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Erf",
@@ -48,7 +49,7 @@ class Chain:
 
 def chain_of(graph: Graph, producer: Layer, layers: Mapping[int, Layer]) -> Chain | str:
     """The way of a layer's channels, or why they have to stay. `layers`: those whose weights may change, by node."""
-    axis, count = channel_axis(graph, producer), _count(graph, producer)
+    axis, count = channel_axis(graph, producer), graph.stored[producer.weights].dims[results_axis(producer)]
     values = dict.fromkeys(name for name in graph.nodes[producer.node].output if name)
     between: list[int] = []
     consumers: list[Layer] = []
@@ -89,10 +90,6 @@ def cut_axis(graph: Graph, name: str, axis: int, count: int) -> int | None:
     """Of a stored operand of an elementwise operator, the axis that has the channels; None where it is broadcast."""
     dims = graph.stored[name].dims
     return axis if len(dims) >= -axis and dims[axis] == count and count > 1 else None
-
-
-def _count(graph: Graph, layer: Layer) -> int:
-    return int(graph.stored[layer.weights].dims[0 if layer.axis is None else layer.axis])
 
 
 def _each_alone(graph: Graph, node: onnx.NodeProto, values: Mapping[str, None], axis: int, count: int) -> bool:

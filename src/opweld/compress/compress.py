@@ -119,7 +119,7 @@ class _Work:
         gain = self._whole(made, looked) if setting else None
         if gain is not None and not self.asked.without_speedup and gain.low <= 1:
             times = f"{1e3 * gain.after:.3f} ms, not {1e3 * gain.before:.3f}"
-            self.notes.append(f"nothing is kept: with all changes together the model takes {times}")
+            self.notes.append(f"nothing is kept: all changes together are not surely faster, a run takes {times}")
             for one in setting:
                 for node in one.change.told:
                     self.why[node] = {"": "the whole model does not measure faster"}
@@ -270,7 +270,8 @@ class _Work:
             if not timing.faster(gain):
                 slow.append(one)
                 times = f"{1e6 * gain.after:.1f} us, not {1e6 * gain.before:.1f}"
-                self._say(node, one.change.method, f"{one.change.amount} measures {times}: no faster")
+                faster = "faster in too few blocks of runs" if gain.ratio > timing.WORTH else "no faster"
+                self._say(node, one.change.method, f"{one.change.amount} measures {times}: {faster}")
         return slow
 
     def _written(self, setting: Setting) -> onnx.ModelProto:

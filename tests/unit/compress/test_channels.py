@@ -164,8 +164,6 @@ def test_what_is_written_is_measured_too(monkeypatch: pytest.MonkeyPatch) -> Non
             array[..., :40] = -100  # which Relu makes 0
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     data = inputs_of(model, 6)
-    near = opweld.compress(model, data, methods=["channels"], max_error=1e-5)
-    assert "56 of 96 channels" in near.layers[1].amount and near.error <= 1e-5
     made: list[onnx.ModelProto] = []
 
     class Far(Shaped):
