@@ -15,9 +15,10 @@ import onnx_ir
 from numpy.typing import NDArray
 
 from opweld.errors import ModelError, UnsupportedError
-from opweld.frontend.check import check_header, check_tensors, external_files
+from opweld.frontend.check import check_header, check_tensors, check_text, external_files
 from opweld.frontend.external import external_extent
 from opweld.frontend.onnx import read_model
+from opweld.frontend.opset import Stripped
 
 _PLAIN = (
     onnx.AttributeProto.INT,
@@ -80,6 +81,7 @@ def _contents(proto: onnx.ModelProto, path: Path | None) -> Contents:
     assert path is not None, "it is a file"
     check_header(proto)
     check_tensors(proto, path)
+    check_text(Stripped(proto).proto)
     if proto.functions:
         raise UnsupportedError(f"{path}: the model has functions, as {proto.functions[0].name[:200]!r}")
     tensors = {tensor.name: _tensor(tensor.name, tensor, path) for tensor in proto.graph.initializer}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,32 @@ def test_files_that_lie_are_told(tmp_path: Path) -> None:
         (path / "genai_config.json").write_text(json.dumps({"model": whole["model"] | {"decoder": {"filename": name}}}))
         with pytest.raises(ModelError, match="files beside it are read, no others"):
             open_model(path)
+
+
+def test_names_that_are_no_text_are_told(tmp_path: Path) -> None:
+    path = builders(Written(made("llama", tmp_path / "a")), tmp_path / "b")
+    whole = (path / "model.onnx").read_bytes()
+    for name in (b"/model/layers.0/mlp/Mul", b"model.embed_tokens.weight", b"GroupQueryAttention", b"epsilon"):
+        (path / "model.onnx").write_bytes(whole.replace(name, b"\xff" * len(name)))
+        with pytest.raises(ModelError, match="UTF-8"):
+            open_model(path)
+
+
+def test_damaged_graphs_raise_no_other_errors(tmp_path: Path) -> None:
+    path = builders(Written(made("llama", tmp_path / "a"), bits=4, zeros="packed"), tmp_path / "b")
+    whole, choose = (path / "model.onnx").read_bytes(), random.Random(3)
+    opened = 0
+    for _ in range(60):
+        damaged, at = bytearray(whole), choose.randrange(len(whole))
+        damaged[at : at + 1] = bytes([choose.randrange(256)])
+        (path / "model.onnx").write_bytes(damaged)
+        try:
+            for read in open_model(path).weights.values():
+                read()
+            opened += 1
+        except OpweldError:
+            continue
+    assert 0 < opened < 60, "some bytes matter, some do not"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
