@@ -42,8 +42,8 @@ class StepJudge(Judge):
         super().__init__(case, asks=False)
         nodes = case.model.graph.node
         self._rounded = {name for node in nodes if rounds(node) for name in node.output if name}
+        # Whether no code is hidden that may be off.
         self._alone = self._rounded <= set(self.names) and not any(node.op_type in WITHIN for node in nodes)
-        """Whether no code is hidden that may be off."""
         self._answered: dict[str, Array] = {}
 
     def all_values(self, choice: int, **disturbance: Any) -> dict[str, Array]:
@@ -59,15 +59,22 @@ class StepJudge(Judge):
         outcome = ("right", "")
         for position, name in enumerate(self.names):
             mine, right = answered[name], self.right(choice)[position]
-            if (problem := self.declared_otherwise(position, mine)) or compare(name, mine, right).passed:
-                if problem:
-                    return "wrong", problem
+            if problem := self.declared_otherwise(position, mine):
+                return "wrong", problem
+            result = compare(name, mine, right)
+            if result.passed:
                 continue
-            if mine.shape == right.shape and name in self._rounded and self._alone:
-                away = float(np.abs(mine.astype(np.float64) - right.astype(np.float64)).max(initial=0))
-                if right.dtype.kind != "f" and away > 1:
-                    return "wrong", f"{name} ({self.maker(name)}) is {away:.0f} steps off"
-            if self.beyond_noise(choice, position, mine):
-                return "wrong", f"{name} ({self.maker(name)}) {compare(name, mine, right).problem}"
+            problem = self._steps_off(name, mine, right)
+            if not problem and self.beyond_noise(choice, position, mine):
+                problem = result.problem
+            if problem:
+                return "wrong", f"{name} ({self.maker(name)}) {problem}"
             outcome = ("noise", f"roundings move it as far: {self.maker(name)}")
         return outcome
+
+    def _steps_off(self, name: str, mine: Array, right: Array) -> str:
+        """How many steps codes are off, where that is more than a tie can do."""
+        if not self._alone or name not in self._rounded or right.dtype.kind == "f" or mine.shape != right.shape:
+            return ""
+        away = int(np.abs(mine.astype(np.int64) - right.astype(np.int64)).max(initial=0))
+        return f"is {away} steps off" if away > 1 else ""
