@@ -50,7 +50,7 @@ FUSION = ("fuse.view", "fuse.chain", "fuse.epilogue", "fuse.rows", "fuse.block")
 """The rules by which an operator is computed in the kernel of another one."""
 TASK_OF = {"minilm": "minilm", "magika": "magika", "ppocrv4-rec": "ocr"}
 """By model of the zoo, its task."""
-MODELS = (*TASK_OF, "ppocrv4-cls", "silero-vad-16k", "mobilenetv2", "resnet50", "bert-base")
+MODELS = (*TASK_OF, "ppocrv4-cls", "silero-vad-16k", "ddddocr", "mobilenetv2", "resnet50")
 CALIBRATED, COMPARED = 16, 4
 """Samples that ranges are of, and, of a model without a task, that its error is of."""
 
