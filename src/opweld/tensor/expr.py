@@ -403,7 +403,9 @@ def _free_atoms(node: Expr) -> frozenset[Atom]:
 
 
 def transform(root: Expr, rewrite: Callable[[Expr], Expr | None], on_dim: Callable[[Dim], Dim] | None = None) -> Expr:
-    """Rebuilds the DAG bottom-up; `rewrite` may replace a rebuilt node (None keeps it), `on_dim` its polynomials."""
+    """Rebuilds the DAG bottom-up; `rewrite` may replace a rebuilt node (None keeps it), `on_dim` its polynomials.
+
+    Nothing is rewritten twice: a node that folds to an operand, as a choice between equal values does, is that one."""
     return transform_all((root,), rewrite, on_dim)[0]
 
 
@@ -412,6 +414,7 @@ def transform_all(
 ) -> tuple[Expr, ...]:
     """`transform` of several roots with one memo."""
     done: dict[Expr, Expr] = {}
+    made: set[Expr] = set()
 
     def new_dim(dim: Dim) -> Dim:
         if any(isinstance(a, Value) for a in atoms_of(dim)):
@@ -420,8 +423,11 @@ def transform_all(
 
     for node in walk(*roots):
         rebuilt = _rebuild(node, done, new_dim)
-        replaced = rewrite(rebuilt)
+        # A load never folds: it may be what another one was replaced by, where both change places.
+        folded = rebuilt in made and not isinstance(node, Load)
+        replaced = None if folded else rewrite(rebuilt)
         done[node] = rebuilt if replaced is None else replaced
+        made.add(done[node])
     return tuple(done[root] for root in roots)
 
 
