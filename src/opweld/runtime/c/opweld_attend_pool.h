@@ -4,14 +4,23 @@
 #define OPW_OF(name) OPW_POOL_NAME(name, OPW_POOL)
 #define OPW_LOAD(place) OPW_POOL_NAME(opw_load, OPW_POOL)(place)
 
-/* Scores of ROWS queries by the keys of a block, [size][block]: `scores` has a row of OPW_CHUNK for each query. */
+/* Fetches what is read next, of another block: the processor foresees what follows in memory alone. */
+#define OPW_FETCH(place)                                                                                               \
+    do {                                                                                                               \
+        opw_prefetch(place);                                                                                           \
+        if (sizeof(OPW_ELEMENT) * OPW_LANES >= 64) opw_prefetch((place) + OPW_LANES);                                  \
+    } while (0)
+
+/* Scores of ROWS queries by the keys of a block, [size][block]: `scores` has a row of OPW_CHUNK for each query. `next`
+ * is where as many elements are read after it. */
 #define OPW_DEFINE_ATTEND_TILE(ROWS, SCORES, VALUES)                                                                   \
-    OPW_INLINE void SCORES(const float *const *queries, const OPW_ELEMENT *keys, int64_t size,                         \
-                                             int64_t block, float *scores) {                                           \
+    OPW_INLINE void SCORES(const float *const *queries, const OPW_ELEMENT *keys, const OPW_ELEMENT *next, int64_t size,\
+                           int64_t block, float *scores) {                                                             \
         for (int64_t k = 0; k < block; k += 2 * OPW_LANES) {                                                           \
             vf32 low[ROWS], high[ROWS];                                                                                \
             _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++) low[r] = high[r] = (vf32){0};            \
             for (int64_t d = 0; d < size; d++) {                                                                       \
+                OPW_FETCH(next + d * block + k);                                                                       \
                 vf32 first = OPW_LOAD(keys + d * block + k), second = OPW_LOAD(keys + d * block + k + OPW_LANES);      \
                 _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++) {                                    \
                     vf32 q = opw_splat_f32(queries[r][d]);                                                             \
@@ -26,20 +35,23 @@
         }                                                                                                              \
     }                                                                                                                  \
     /* Adds values of `count` keys of a block, [block][padded], times the weights of ROWS queries. */                  \
-    OPW_INLINE void VALUES(const float *weights, const OPW_ELEMENT *values, int64_t count, int64_t padded,             \
-                                             float *sums, int64_t part) {                                              \
+    OPW_INLINE void VALUES(const float *weights, const OPW_ELEMENT *values, const OPW_ELEMENT *next, int64_t count,    \
+                           int64_t padded, float *sums, int64_t part) {                                                \
         int64_t d = 0;                                                                                                 \
         for (; d + 4 * OPW_LANES <= padded; d += 4 * OPW_LANES) {                                                      \
             vf32 s[ROWS][4];                                                                                           \
             _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++)                                          \
                 _Pragma("clang loop unroll(full)") for (int v = 0; v < 4; v++)                                         \
                     s[r][v] = opw_load_f32(sums + r * part + d + v * OPW_LANES);                                       \
-            for (int64_t k = 0; k < count; k++)                                                                        \
+            for (int64_t k = 0; k < count; k++) {                                                                      \
+                OPW_FETCH(next + k * padded + d);                                                                      \
+                OPW_FETCH(next + k * padded + d + 2 * OPW_LANES);                                                      \
                 _Pragma("clang loop unroll(full)") for (int v = 0; v < 4; v++) {                                       \
                     vf32 value = OPW_LOAD(values + k * padded + d + v * OPW_LANES);                                    \
                     _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++)                                  \
                         s[r][v] = opw_splat_f32(weights[r * OPW_CHUNK + k]) * value + s[r][v];                         \
                 }                                                                                                      \
+            }                                                                                                          \
             _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++)                                          \
                 _Pragma("clang loop unroll(full)") for (int v = 0; v < 4; v++)                                         \
                     opw_store_f32(sums + r * part + d + v * OPW_LANES, s[r][v]);                                       \
@@ -75,9 +87,11 @@ OPW_INLINE void OPW_OF(opw_attend_add)(const opw_attend_model *own, int64_t tabl
     for (int64_t k = from, next; k < to; k = next) {
         int64_t b = k / own->block;
         next = (b + 1) * own->block < to ? (b + 1) * own->block : to;
-        const OPW_ELEMENT *values = own->values;
+        const OPW_ELEMENT *values = own->values, *then = values;
         values += (own->tables[table + b] * own->kv_heads + head) * row + (k - b * own->block) * own->padded;
-        OPW_BY_ROWS(rows, opw_attend_values, weights + k - begin, values, next - k, own->padded, sums + OPW_PART_HEAD, part)
+        then += (own->tables[table + b + (next < to)] * own->kv_heads + head) * row;
+        OPW_BY_ROWS(rows, opw_attend_values, weights + k - begin, values, then, next - k, own->padded,
+                    sums + OPW_PART_HEAD, part)
     }
 }
 
@@ -102,9 +116,13 @@ static __attribute__((noinline, unused)) void OPW_OF(opw_attend_chunk)(
     for (int r = 0; r < rows; r++)
         for (int64_t k = 0; k < skipped; k++) scores[r * OPW_CHUNK + k] = 0;
     for (int64_t b = first; b < last; b++) {
-        const OPW_ELEMENT *keys = own->keys;
+        /* After the keys of the last block come the values of the first. */
+        const OPW_ELEMENT *keys = own->keys, *then = b + 1 < last ? own->keys : own->values;
         keys += (own->tables[table + b] * own->kv_heads + head) * row;
-        OPW_BY_ROWS(rows, opw_attend_scores, queries, keys, own->size, own->block, scores + b * own->block - begin)
+        then += b + 1 < last ? (own->tables[table + b + 1] * own->kv_heads + head) * row
+                             : (own->tables[table + first] * own->kv_heads + head) * own->padded * own->block;
+        OPW_BY_ROWS(rows, opw_attend_scores, queries, keys, then, own->size, own->block,
+                    scores + b * own->block - begin)
     }
     /* Values of keys that all rows see are read once. Those that some see are added by these alone: nothing times an
      * infinity is not nothing. */
@@ -179,6 +197,7 @@ static __attribute__((unused)) void OPW_POOL_NAME(OPW_OF(attend), i64)(
 }
 
 #undef OPW_BY_ROWS
+#undef OPW_FETCH
 #undef OPW_DEFINE_ATTEND_TILE
 #undef OPW_LOAD
 #undef OPW_OF
