@@ -117,6 +117,9 @@ _PROTOTYPES: Final = {
     "opw_arena_plan": (ctypes.c_int32, (ctypes.c_int32, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER)),
 }
 
+_NEWER: Final = frozenset({"opw_state_run_timed"})
+"""Functions that runtimes of older artifacts do not have, which are as good for all else."""
+
 _loaded: dict[str, ctypes.CDLL] = {}
 _loading = threading.Lock()
 
@@ -139,6 +142,8 @@ def _open(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path.absolute()))
         for name, (result, arguments) in _PROTOTYPES.items():
+            if name in _NEWER and not hasattr(library, name):
+                continue
             function = getattr(library, name)
             function.restype = result
             function.argtypes = arguments

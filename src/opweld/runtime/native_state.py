@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from opweld.errors import StateError
+from opweld.errors import StateError, UnsupportedError
 from opweld.runtime import dtypes
 from opweld.runtime.bind import Module, runtime_error
 from opweld.runtime.library import MESSAGE_BYTES, OK, STATE_BUSY, STATE_LOST, Tensor, address
@@ -107,8 +107,11 @@ class NativeState(State):
 
     def clocked(self, plan: PlanDescription, arrays: list[Array], outputs: list[Array]) -> Clocked:
         """Like `run`, with the clocks of the steps of its plan."""
+        run = getattr(self._module.library, "opw_state_run_timed", None)
+        if run is None:
+            self.cancel()
+            raise UnsupportedError("the artifact's runtime does not time runs with a state: compile the model again")
         timings, wall = np.empty((plan.threads, len(plan.steps), TIMING_FIELDS), np.int64), ctypes.c_int64()
-        run = self._module.library.opw_state_run_timed
         self._run(run, arrays, outputs, address(timings), ctypes.byref(wall))
         return Clocked(wall.value, timings)
 

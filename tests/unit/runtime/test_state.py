@@ -16,6 +16,7 @@ from onnx import TensorProto
 import opweld
 from benchmarks.decode import Decoder, Shape, feeds_of
 from opweld.errors import AssumptionError, InputError, OptionError, OpweldError, StateError, UnsupportedError
+from opweld.runtime import library
 from opweld.runtime.library import SOURCE_FOLDER
 from opweld.runtime.native_state import NativeState
 from opweld.tensor.parse import parse_program
@@ -70,6 +71,32 @@ def test_a_run_with_a_state_tells_the_time_of_its_steps() -> None:
         for row in rows:
             model.session.profile({"x": row}, state)
     assert state.lengths["keys"] == 6
+
+
+def test_an_older_runtime_runs_what_it_cannot_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(library._PROTOTYPES, "opw_of_tomorrow", (None, ()))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(library, "_NEWER", frozenset({"opw_of_tomorrow"}))
+    model = compiled(counter())
+    older = library._open(model.path / "runtime.so")  # pyright: ignore[reportPrivateUsage]
+    assert not hasattr(older, "opw_of_tomorrow")
+    state = model.new_state()
+    assert isinstance(state, NativeState)
+    monkeypatch.setattr(state._module, "library", Untimed(state._module.library))  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(UnsupportedError, match="compile the model again"):
+        model.session.profile({"x": fed(MODELS["counter"][1], 0)}, state)
+    model.run({"x": fed(MODELS["counter"][1], 0)}, state)
+
+
+class Untimed:
+    """A runtime that times no runs with a state."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "opw_state_run_timed":
+            raise AttributeError(name)
+        return getattr(self._library, name)
 
 
 def test_rows_are_written_into_a_table_where_it_lies() -> None:
