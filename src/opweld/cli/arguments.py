@@ -43,6 +43,30 @@ JsonOption = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout alone.", show_default=False),
 ]
+OnnxFileOption = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE", help="The ONNX file to write.", show_default=False)
+]
+SamplesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Samples: .npy files, or .npz with the inputs' names, one a sample.", show_default=False
+    ),
+]
+HeldOutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--held-out",
+        metavar="FOLDER",
+        help="Samples that errors are measured on, instead of every fifth of the data.",
+        show_default=False,
+    ),
+]
+RandomSamplesOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="N samples of random numbers instead: to try it, not to use it.", show_default=False
+    ),
+]
 VerifyFilesOption = Annotated[
     bool, typer.Option("--verify-files", help="Compare the files of an artifact with their digests before they run.")
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,32 +13,10 @@ from opweld.ledger import printable
 
 def compress(
     model: arguments.ModelArgument,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The ONNX file to write.", show_default=False)
-    ],
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Samples: .npy files, or .npz with the inputs' names, one a sample.",
-            show_default=False,
-        ),
-    ] = None,
-    held_out: Annotated[
-        Path | None,
-        typer.Option(
-            "--held-out",
-            metavar="FOLDER",
-            help="Samples that errors are measured on, instead of every fifth of the data.",
-            show_default=False,
-        ),
-    ] = None,
-    random: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="N samples of random numbers instead: to try it, not to use it.", show_default=False
-        ),
-    ] = None,
+    output: arguments.OnnxFileOption,
+    data: arguments.SamplesOption = None,
+    held_out: arguments.HeldOutOption = None,
+    random: arguments.RandomSamplesOption = None,
     method: Annotated[
         list[str] | None,
         typer.Option(

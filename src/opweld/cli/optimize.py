@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,9 +22,7 @@ def optimize(
     model: arguments.ModelArgument,
     *,
     options: Options,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The ONNX file to write.", show_default=False)
-    ],
+    output: arguments.OnnxFileOption,
     runtime: Annotated[
         str,
         typer.Option(

@@ -32,14 +32,14 @@ class Change(ABC):
         """The layer that it is told of."""
 
     @property
-    @abstractmethod
     def nodes(self) -> tuple[int, ...]:
-        """The nodes whose bytes, operations and time it changes, in order."""
+        """The nodes whose bytes, operations and time it changes, in order; that of the layer alone."""
+        return (self.layer.node,)
 
     @property
-    @abstractmethod
     def claims(self) -> frozenset[Claim]:
-        """What of layers it changes."""
+        """What of layers it changes; all of the layer's weights."""
+        return frozenset({(self.layer.node, "inputs"), (self.layer.node, "results")})
 
     @property
     @abstractmethod

@@ -14,7 +14,7 @@ from onnx import NodeProto, helper
 
 from opweld.calibration.edits import Edits
 from opweld.calibration.graph import Graph, Layer
-from opweld.compress.change import Change, Claim, Method
+from opweld.compress.change import Change, Method
 from opweld.compress.matrix import LANES, as_matrix, as_stored, pointwise
 
 Array = NDArray[Any]
@@ -42,16 +42,6 @@ class LowRank(Change):
     def layer(self) -> Layer:
         """See `Change`."""
         return self._layer
-
-    @property
-    def nodes(self) -> tuple[int, ...]:
-        """See `Change`."""
-        return (self._layer.node,)
-
-    @property
-    def claims(self) -> frozenset[Claim]:
-        """See `Change`."""
-        return frozenset({(self._layer.node, "inputs"), (self._layer.node, "results")})
 
     @property
     def amount(self) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from opweld.calibration.compensation import PANEL, inverse_factor, settle_in_order
 from opweld.calibration.edits import Edits
 from opweld.calibration.graph import Graph, Layer
-from opweld.compress.change import Change, Claim, Method
+from opweld.compress.change import Change, Method
 from opweld.compress.matrix import as_matrix, as_stored, results_axis
 
 Array = NDArray[Any]
@@ -58,16 +58,6 @@ class Zeros(Change):
     def layer(self) -> Layer:
         """See `Change`."""
         return self._layer
-
-    @property
-    def nodes(self) -> tuple[int, ...]:
-        """See `Change`."""
-        return (self._layer.node,)
-
-    @property
-    def claims(self) -> frozenset[Claim]:
-        """See `Change`."""
-        return frozenset({(self._layer.node, "inputs"), (self._layer.node, "results")})
 
     @property
     def amount(self) -> str:

@@ -100,12 +100,12 @@ def next_panel(
 
 
 def around_stream(
-    kernel: Kernel, loop: Loop, outer: Sequence[Loop], lane: Tile, expected: Expected
+    kernel: Kernel, loop: Loop, outer: Sequence[Loop], lane: Tile | None, expected: Expected
 ) -> tuple[Fetch, ...]:
     """What each trip of a loop fetches for a later one, of the operands along the lanes that its own accumulations
     read once, where a loop inside it fetches ahead: as many trips ahead as that one is."""
-    width = lane.axis.extent.constant
-    if width is None or loop.end.constant is None or loop.lower.constant != 0:
+    width = None if lane is None else lane.axis.extent.constant
+    if lane is None or width is None or loop.end.constant is None or loop.lower.constant != 0:
         return ()
     bytes_of = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
     inner = [fetch for item in loop.body if isinstance(item, Loop) for fetch in item.fetches]
