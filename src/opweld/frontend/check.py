@@ -49,7 +49,7 @@ _TYPED_FIELD: dict[int, str] = {
 
 
 def check_header(model: onnx.ModelProto) -> int:
-    """Checks IR version and opset; returns the opset of the default domain."""
+    """Checks IR version and opsets, of functions too; returns the opset of the default domain."""
     if not 3 <= model.ir_version <= MAX_IR_VERSION:
         raise ModelError(
             f"IR version {model.ir_version} is not supported; opweld reads 3 to {MAX_IR_VERSION}. "
@@ -72,6 +72,13 @@ def check_header(model: onnx.ModelProto) -> int:
             f"opset {versions['']} is not supported; opweld reads {OLDEST_OPSET} to {NEWEST_OPSET}. "
             "Export the model again with an opset in that range."
         )
+    for function in model.functions:
+        for entry in function.opset_import:
+            if entry.domain in ("", "ai.onnx") and not 0 <= entry.version <= NEWEST_OPSET:
+                raise ModelError(
+                    f"function {function.name[:100]!r}: opset {entry.version} is not supported; opweld reads "
+                    f"{OLDEST_OPSET} to {NEWEST_OPSET}. Export the model again with an opset in that range."
+                )
     return versions[""]
 
 

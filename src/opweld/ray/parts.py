@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,7 +45,7 @@ class Sized:
     bytes: int
 
 
-def blocks_of(dataset: Dataset) -> Iterator[Sized]:
+def blocks_of(dataset: Dataset) -> Generator[Sized]:
     """The blocks of a dataset in its order, as they are made. Nothing is read here but their sizes."""
     ordered = cast(Any, dataset)
     ordered.context.execution_options.preserve_order = True

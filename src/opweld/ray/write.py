@@ -7,11 +7,10 @@ that have no file yet. `_manifest.json` says what the files are of, so that no o
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from opweld.errors import InputError, OptionError
 from opweld.ray.ahead import Ahead
 from opweld.ray.columns import Columns
 from opweld.ray.packages import parquet
-from opweld.ray.parts import Part, Sized, blocks_of, parts_of
+from opweld.ray.parts import Part, Sized, blocks_of
 from opweld.ray.predict import check_positive, column_names, processors, processors_of_a_node, shipped
 from opweld.ray.shipment import Shipment
 from opweld.ray.writers import LEFT, Writers, file_name, write_file
@@ -140,12 +139,12 @@ def write(
         _put(place, _Manifest(_FORMAT, asked))
         count = actors or max(1, (processors() - 1) // threads)
         writers = Writers(count, threads, shipment, columns, threads, str(place), batch_size)
-        parts = Ahead(parts_of(blocks, asked.part_rows))
+        parts = Ahead(blocks, asked.part_rows)
         try:
             done = _write(place, parts, found, writers, progress)
         finally:
-            parts.close()
             writers.close()
+            parts.close()
         _put(place, _Manifest(_FORMAT, asked, done.parts, done.rows))
     return done
 
@@ -260,7 +259,7 @@ def _checked(folder: Path, asked: _Asked, before: _Asked, given: int | None) -> 
     return before
 
 
-def _chosen(blocks: Iterator[Sized]) -> tuple[Iterator[Sized], int]:
+def _chosen(blocks: Generator[Sized]) -> tuple[Generator[Sized], int]:
     """Rows of a part, by the bytes of the first block that has any."""
     seen: list[Sized] = []
     rows = _MOST_ROWS
@@ -269,7 +268,15 @@ def _chosen(blocks: Iterator[Sized]) -> tuple[Iterator[Sized], int]:
         if count := sized.piece.stop - sized.piece.start:
             rows = min(_MOST_ROWS, max(1, _PART_BYTES * count // max(1, sized.bytes)))
             break
-    return itertools.chain(seen, blocks), rows
+    return _chained(seen, blocks), rows
+
+
+def _chained(seen: Sequence[Sized], blocks: Generator[Sized]) -> Generator[Sized]:
+    try:
+        yield from seen
+        yield from blocks
+    finally:
+        blocks.close()
 
 
 def _put(folder: Path, manifest: _Manifest) -> None:

@@ -313,6 +313,14 @@ def test_functions_that_stand_for_too_much_are_refused(count: int, calls: int, w
         load(calling(count, calls))
 
 
+@pytest.mark.parametrize("opset", [-1, 29, 2**31, -(2**63)])
+def test_an_unknown_opset_of_a_function_is_refused(opset: int) -> None:
+    model = calling(1, 1)
+    model.functions[0].opset_import[0].version = opset
+    with pytest.raises(ModelError, match=f"function 'F0': opset {opset} is not"):
+        load(model)
+
+
 def test_a_function_may_not_be_defined_twice() -> None:
     model = calling(2, 1)
     model.functions.append(model.functions[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,11 @@ def test_what_one_part_raises_ends_the_job(cluster: Any, model: Path, tmp_path: 
     assert not list(tmp_path.glob("part-*"))
 
 
+def slow(batch: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(1)
+    return batch
+
+
 class FullDisk(writers.Writer):
     """What an actor is on a node where the artifact has no room."""
 
@@ -211,8 +217,10 @@ def test_what_the_start_of_an_actor_raises_ends_the_job(
     cluster: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writers, "Writer", FullDisk)
-    with pytest.raises(ShortageError, match="make room"):
-        write(dataset(), model, tmp_path)
+    with pytest.raises(ShortageError, match="make room") as raised:
+        write(dataset().map_batches(slow, batch_size=100), model, tmp_path)
+    reading = [thread.name for thread in threading.enumerate() if thread.name.startswith("StreamingExecutor")]
+    assert not reading, raised  # though the error holds the frames of the job
 
 
 def test_actors_leave_a_processor_to_reading(cluster: Any, model: Path, tmp_path: Path) -> None:
