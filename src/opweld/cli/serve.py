@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from opweld.cli.language import LanguageModel
     from opweld.llm.encoder import Encoder
-    from opweld.serve.common import MakeListener
     from opweld.serve.inference.model import Repository
     from opweld.serve.inference.repository import ModelRepository
     from opweld.serve.interface import Backend
+    from opweld.serve.listener import MakeListener
     from opweld.serve.open_inference.interface import OpenInference
     from opweld.serve.openai.models import Models, Served
     from opweld.serve.server import Around, MakeInterface

@@ -8,7 +8,7 @@
     exchange.py      a request over HTTP and its answer, as ASGI has them
     visits.py        requests that are being answered, and how they end; after.py: what happens to them after a time
     access.py        what the log says of them
-    common.py        what all that listens shares, and what a listener beside HTTP is
+    listener.py      what a listener beside HTTP is, and what all that listens has in common
     interface.py     what an interface is: routes under a prefix, or a function of requests, and the shape of its errors
     openai/          OpenAI's
     open_inference/  the Open Inference Protocol: models of tensors, of inference/

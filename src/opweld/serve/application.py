@@ -15,10 +15,10 @@ from starlette.types import ASGIApp
 
 import opweld
 from opweld.errors import OpweldError
-from opweld.serve.common import Common
 from opweld.serve.guard import Guard
 from opweld.serve.health import Health
 from opweld.serve.interface import Interface, path_of
+from opweld.serve.listener import Common
 from opweld.serve.metrics import Metrics
 from opweld.serve.refusal import Refusal, internal, refusal_of
 

@@ -8,23 +8,31 @@ from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from opweld.serve.after import After
 from opweld.serve.limits import Limits
 from opweld.serve.transport import Gathering
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with those limits. uvicorn itself sees to how long it is kept between requests.
+    """uvicorn's protocol with those limits, of a server: see `connection_of`.
 
     Attributes:
-        limits: set by `connection_of`.
+        idle: connections between two requests. uvicorn sets and cancels a timer for each request.
     """
 
-    limits: Limits = Limits()
+    limits: Limits
+    idle: After[Connection]
     _in_head: bool = False
     """Whether a request has begun whose headers are not complete."""
 
     _size: int = 0
     """Bytes that have come of them after those that came with the first."""
+
+    _last: int = 0
+    """Bytes that came last."""
+
+    _most: int = 0
+    """Bytes that came since the request began, with what was there before it and behind its headers."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _answer_timer: asyncio.TimerHandle | None = None
@@ -36,13 +44,16 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has gone."""
+        self.idle.discard(self)
         self._head_timer = _cancelled(self._head_timer)
         self._answer_timer = _cancelled(self._answer_timer)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """It has sent something."""
-        in_head = self._in_head
+        in_head, self._last = self._in_head, len(data)
+        if in_head:
+            self._most += len(data)
         super().data_received(data)
         # Most requests come with their headers at once, and are waited for no more.
         if self._head_timer is None and not self._answering and not self.transport.is_closing():
@@ -56,21 +67,29 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._in_head, self._size = True, 0
+        self._in_head, self._size, self._most = True, 0, self._last
 
     def on_headers_complete(self) -> None:
         """Its headers are there."""
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if size > self.limits.head:
-            self._size = size
-            raise ValueError("too large")  # for the parser, which has the request refused
+        if self._most > self.limits.head:  # else there is nothing to count
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            if size > self.limits.head:
+                self._size = size
+                raise ValueError("too large")  # for the parser, which has the request refused
         self._in_head = False
         self._head_timer = _cancelled(self._head_timer)
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """All of an answer is on its way."""
-        super().on_response_complete()
+        """All of an answer is on its way: the next request is begun, or waited for."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self.idle.add(self)
         if self.transport.get_write_buffer_size():
             self._expect_taking()
 
@@ -90,6 +109,10 @@ class Connection(HttpToolsProtocol):
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         else:
             super().send_400_response(msg)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """uvicorn calls it where a request begins."""
+        self.idle.discard(self)
 
     @property
     def _answering(self) -> bool:
@@ -128,6 +151,7 @@ def connection_of(limits: Limits) -> type[Connection]:
         """With the limits of this server."""
 
     Limited.limits = limits
+    Limited.idle = After(limits.idle, Connection.timeout_keep_alive_handler)
     return Limited
 
 

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from opweld.errors import in_line
-from opweld.serve.access import refusal_for, tell
+from opweld.serve.access import refusal_for
 from opweld.serve.after import After
-from opweld.serve.common import Common
 from opweld.serve.exchange import Exchange
 from opweld.serve.interface import Interface, Request, path_of
+from opweld.serve.listener import Common
 from opweld.serve.refusal import foreign
 from opweld.serve.visits import Cut, Visit
 
-log = logging.getLogger("opweld.serve")
+_log = logging.getLogger("opweld.serve")
 
 _PATIENCE_S = 5.0
 """How long a client whose answer is cut short has to take its end."""
@@ -63,7 +63,7 @@ class Guard:
                 await self._answer(interface, path, visit, exchange)
             finally:
                 visit.route = visit.route or getattr(scope.get("route"), "path", "")
-                tell(visit, self._common.metrics)
+                self._common.log.tell(visit)
 
     async def _answer(self, interface: Interface, path: str, visit: Visit, exchange: Exchange) -> None:
         try:
@@ -78,7 +78,7 @@ class Guard:
                     async with asyncio.timeout(_PATIENCE_S):
                         await exchange.refuse(visit.why)
                 except TimeoutError:
-                    log.info("%s: the client does not take the end of its answer", visit.id)
+                    _log.info("%s: the client does not take the end of its answer", visit.id)
 
     async def _work(self, interface: Interface, path: str, visit: Visit, exchange: Exchange) -> None:
         """Answers a request, or raises what is wrong with it."""

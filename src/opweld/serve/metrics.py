@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "gRPC")
+
+
+@dataclass(slots=True)
+class _Count:
+    """Requests of a method, a path and a status. since: the first of them, in seconds since 1970."""
+
+    number: int = 0
+    since: float = field(default_factory=time.time)
+
+
+class _Requests(Collector):
+    """Counts as they are when somebody asks: prometheus_client's own take a lock for each."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str, int], _Count] = {}
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        labels = ("method", "path", "status")
+        requests = CounterMetricFamily("opweld_requests", "Requests by status", labels=labels)
+        for (method, path, status), count in self.counts.items():
+            requests.add_metric((method, path, str(status)), count.number, created=count.since)
+        yield requests
 
 
 class Metrics:
@@ -15,9 +43,9 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        own = self.registry = CollectorRegistry()
-        self._requests = Counter("opweld_requests", "Requests by status", ("method", "path", "status"), registry=own)
-        self._counts: dict[tuple[str, str, int], Counter] = {}
+        self.registry = CollectorRegistry()
+        self._requests = _Requests()
+        self.registry.register(self._requests)
 
     def text(self) -> bytes:
         """All of it, in Prometheus' text format."""
@@ -25,8 +53,7 @@ class Metrics:
 
     def answered(self, method: str, path: str, status: int) -> None:
         """A request has an answer, or none any more. Methods that are none are one: clients make up any."""
-        method = method if method in _METHODS else "other"
-        count = self._counts.get((method, path, status))
-        if count is None:
-            count = self._counts[method, path, status] = self._requests.labels(method, path, str(status))
-        count.inc()
+        key = method if method in _METHODS else "other", path, status
+        if (count := self._requests.counts.get(key)) is None:
+            count = self._requests.counts[key] = _Count()
+        count.number += 1

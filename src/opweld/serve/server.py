@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import resource
 import socket
 import ssl
@@ -16,12 +15,13 @@ import uvicorn
 from starlette.types import ASGIApp, Scope
 
 from opweld.errors import OptionError
+from opweld.serve.access import AccessLog
 from opweld.serve.application import application
-from opweld.serve.common import Common, Listener, MakeListener
 from opweld.serve.connection import connection_of
 from opweld.serve.health import Health
 from opweld.serve.interface import Backend, Interface, path_of
 from opweld.serve.limits import Keys, Limits, bytes_in_flight
+from opweld.serve.listener import Common, Listener, MakeListener
 from opweld.serve.metrics import Metrics
 from opweld.serve.tls import Tls
 from opweld.serve.visits import Visits
@@ -67,7 +67,8 @@ class Server(uvicorn.Server):
         self._backends, self._limits = backends, limits
         self._visits = Visits(bytes_in_flight(limits), limits.seconds)
         metrics, health = Metrics(), Health(backends, self._visits)
-        common = Common(limits, keys, self._visits, metrics, health, tls)
+        self._log = AccessLog(metrics)
+        common = Common(limits, keys, self._visits, metrics, self._log, health, tls)
         self._listeners = [make(common) for make in listeners]
         made = [make(limits, metrics) for make in interfaces]
         app = application(made, common, origins)
@@ -83,7 +84,6 @@ class Server(uvicorn.Server):
             server_header=False,
             ws="none",
             proxy_headers=False,
-            timeout_keep_alive=math.ceil(limits.idle),
             ssl_certfile=tls and tls.certificate,
             ssl_keyfile=tls and str(tls.key),
             ssl_ca_certs=tls and tls.clients and str(tls.clients),
@@ -114,6 +114,7 @@ class Server(uvicorn.Server):
                 await listener.stop()
             for backend in self._backends:
                 await backend.close()
+            self._log.flush()
 
     def stop(self) -> None:
         """Begins the end, from any thread. Nothing where it is not running."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 from collections.abc import Iterator
 
@@ -34,6 +35,16 @@ def large(limits: Limits, metrics: Metrics) -> Interface:
     return Interface("/large", None, refuse, answer=answer)
 
 
+def slow(limits: Limits, metrics: Metrics) -> Interface:
+    """Answers after a while."""
+
+    async def answer(_: Request) -> Answer:
+        await asyncio.sleep(0.2)
+        return Answer(b"{}")
+
+    return Interface("/slow", None, refuse, answer=answer)
+
+
 def test_headers_that_are_too_large() -> None:
     with serving(Limits(drain=0.0)) as running:
         assert ask(running, head("/v1/models", 0, "GET", X="x" * 60_000))[0] == 200
@@ -45,11 +56,17 @@ def test_headers_that_are_too_large() -> None:
 
 def test_a_connection_is_kept_between_requests_for_longer_than_load_balancers_keep_theirs() -> None:
     assert Limits().idle > 60
-    with serving(Limits(drain=0.0, idle=1.0)) as running, connect(running) as connection:
-        connection.sendall(head("/v1/models", 0, "GET"))
+    with serving(Limits(drain=0.0, idle=0.05), interfaces=[slow]) as running, connect(running) as connection:
+        # While it is answered, a connection is not idle.
+        connection.sendall(head("/slow", 0, "GET"))
         assert until_closed(connection).startswith(b"HTTP/1.1 200 ")
-    with serving(Limits(drain=0.0)) as running:
-        assert running.server.config.timeout_keep_alive == Limits().idle
+
+
+def test_requests_that_come_at_once_are_answered_in_order() -> None:
+    with serving(Limits(drain=0.0)) as running, connect(running) as connection:
+        connection.sendall(head("/v1/models", 0, "GET") + head("/v1/nothing", 0, "GET", Connection="close"))
+        got = until_closed(connection)
+        assert got.startswith(b"HTTP/1.1 200 ") and got.count(b"HTTP/1.1 ") == 2 and b"HTTP/1.1 404 " in got
 
 
 def test_a_header_without_end_is_not_gathered() -> None:

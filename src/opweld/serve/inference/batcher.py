@@ -51,6 +51,7 @@ class Waiting:
         rows: that it has. length: of each, in the unit of costs; 1 where lengths do not differ.
         arrived: when it came. due: when its answer should be there; deadline: when it must, or nobody wants it.
         call: what it is to who runs it.
+        known: what the batcher knows of calls of its kind; None where it has not come yet.
     """
 
     kind: Hashable
@@ -60,6 +61,7 @@ class Waiting:
     due: float
     deadline: float = math.inf
     call: Any = None
+    known: _Kind | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -153,16 +155,16 @@ class Batcher:
 
     def expected(self, batch: Batch) -> float:
         """Seconds that a run takes, by what is known; 0 where nothing is: calls of no kind may do anything."""
-        kind = batch.calls[0].kind
-        return 0.0 if kind is None else self._of(kind).costs[batch.threads].seconds(batch.size)
+        first = batch.calls[0]
+        return 0.0 if first.kind is None else _known(first).costs[batch.threads].seconds(batch.size)
 
     def observe(self, batch: Batch, seconds: float) -> None:
         """A run took so long."""
-        self._of(batch.calls[0].kind).costs[batch.threads].observe(batch.size, seconds)
+        _known(batch.calls[0]).costs[batch.threads].observe(batch.size, seconds)
 
     def add(self, one: Waiting) -> None:
         """A call came."""
-        kind = self._of(one.kind)
+        kind = one.known = self._of(one.kind)
         kind.arrivals.came(one.arrived)
         if not kind.waiting:
             self._busy.append(kind)
@@ -172,7 +174,7 @@ class Batcher:
 
     def remove(self, one: Waiting) -> bool:
         """Takes back a call; whether it still waited."""
-        kind = self._of(one.kind)
+        kind = _known(one)
         if one not in kind.waiting:
             return False
         self._take(kind, [one])
@@ -180,7 +182,7 @@ class Batcher:
 
     def ended(self, batch: Batch) -> None:
         """A run has ended."""
-        self._of(batch.calls[0].kind).running -= 1
+        _known(batch.calls[0]).running -= 1
 
     def late(self, now: float) -> list[Waiting]:
         """Takes out the calls whose deadline a run that begins now cannot meet (rule 7)."""
@@ -230,10 +232,10 @@ class Batcher:
         if full:
             reason = reason if len(calls) == 1 else "full"
         elif cost.fixed > 0:
-            slack = first.due - now - cost.seconds((rows + first.rows) * length)
             left = cost.fixed * threads / self._processors - sum([now - max(one.arrived, held) for one in calls])
-            wait = min(slack, left / len(calls))
             if len(calls) * kind.arrivals.expected(now) < left:
+                slack = first.due - now - cost.seconds((rows + first.rows) * length)
+                wait = min(slack, left / len(calls))
                 if wait > _BLINK:
                     kind.held = held
                     return now + wait
@@ -339,6 +341,12 @@ def _late(kind: _Kind, cost: Cost, now: float) -> list[Waiting]:
         else:
             ahead = True
     return found
+
+
+def _known(one: Waiting) -> _Kind:
+    """What is known of calls of its kind, of one that came."""
+    assert one.known is not None
+    return one.known
 
 
 def _is_used(kind: _Kind) -> bool:

@@ -84,12 +84,17 @@ class Dispatcher:
             await asyncio.shield(self._next_change)
 
     def _begin(self, now: float) -> None:
-        """Starts what begins now."""
-        begun, late, again = self._cores.begin(now)
-        for going in begun:
-            self._start(going)
-        for batcher, one in late:
-            self._runners[batcher].late(one)
+        """Starts what begins now, and what begins behind runs that are over at once."""
+        again, are_over = math.inf, True
+        while are_over:
+            begun, late, again = self._cores.begin(now)
+            are_over = False
+            for going in begun:
+                are_over |= self._start(going)
+            for batcher, one in late:
+                self._runners[batcher].late(one)
+            if are_over:
+                now = time.monotonic()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -102,18 +107,23 @@ class Dispatcher:
         self._timer = None
         self._begin(time.monotonic())
 
-    def _start(self, going: Going) -> None:
+    def _start(self, going: Going) -> bool:
+        """Starts a run; whether it is over."""
         runner = self._runners[going.batcher]
         runner.begun(going.batch)
         if 0 < runner.batcher.expected(going.batch) <= _IN_PLACE:
-            asyncio.get_running_loop().call_soon(self._ended, runner, going, runner.run(going.batch))
-        else:
-            self._workers.start(_job(runner, going.batch), lambda outcome: self._ended(runner, going, outcome))
+            self._end(runner, going, runner.run(going.batch))
+            return True
+        self._workers.start(_job(runner, going.batch), lambda outcome: self._ended(runner, going, outcome))
+        return False
 
     def _ended(self, runner: Runner, going: Going, outcome: Any) -> None:
+        self._end(runner, going, outcome)
+        self._begin(time.monotonic())
+
+    def _end(self, runner: Runner, going: Going, outcome: Any) -> None:
         self._cores.end(going)
         runner.ended(going.batch, outcome)
-        self._begin(time.monotonic())
 
 
 def _job(runner: Runner, batch: Batch) -> Callable[[], Any]:

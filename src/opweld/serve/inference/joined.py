@@ -44,7 +44,7 @@ class Rows:
             others = [_without(array.shape, self.padded.get(name)) for name, array in feeds.items()]
         else:
             alike, others = True, [shape[1:] for shape in shapes]
-        if not alike or not rows or any(shape[0] != rows for shape in shapes):
+        if not alike or not rows or (len(shapes) > 1 and any(shape[0] != rows for shape in shapes)):
             return None, max(1, *(shape[0] for shape in shapes)), max(1, length)
         return (*feeds, *others), rows, length
 

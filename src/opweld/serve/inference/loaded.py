@@ -212,7 +212,8 @@ class LoadedModel:
             assert self._rows is not None
             feeds = self._rows.join([one.feeds for one in pending])
         kernels: Sequence[KernelTime] = ()
-        if any(one.call.observer is not None and one.call.observer.wants_kernels for one in pending):
+        observers = [one.call.observer for one in pending if one.call.observer is not None]
+        if observers and any(observer.wants_kernels for observer in observers):
             outputs, kernels = self._tensors.timed(feeds, threads)
         else:
             outputs = self._tensors.run(feeds, threads)

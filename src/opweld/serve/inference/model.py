@@ -39,7 +39,7 @@ class TensorSpec:
         return True
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Call:
     """A request, beside its tensors.
 
@@ -89,7 +89,7 @@ class KernelTime:
     bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Run:
     """A run of compiled code, which answers one call or several.
 

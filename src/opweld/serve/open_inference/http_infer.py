@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from opweld.serve.inference.model import Array, TensorModel
 from opweld.serve.open_inference.datatypes import BYTES, datatype_of
@@ -17,12 +17,14 @@ from opweld.serve.open_inference.tensors import Declared
 from opweld.serve.refusal import Refusal
 
 _ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_TOLD: Final = 1024
+"""Texts of JSON that are kept: a model is asked again and again, and its outputs mostly have the same shapes."""
+
 _NOTHING: Final = memoryview(b"")
 _ALL_BINARY: Final[Mapping[str, Parameter]] = {"binary_data_output": True}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A request, decoded and checked.
 
     Attributes:
@@ -79,40 +81,48 @@ def _bare(model: TensorModel, body: bytes) -> Mapping[str, Array]:
 
 def answer(model: TensorModel, id: str, outputs: Sequence[Output], binary: bool) -> tuple[bytes, int | None]:
     """The body of an answer, and how much of it is JSON; None: all."""
-    told: list[dict[str, Any]] = []
+    told: list[str] = []
     parts: list[bytes | memoryview] = [b""]
     for output in outputs:
-        one: dict[str, Any] = {"name": output.name, "datatype": output.datatype, "shape": output.shape}
         if output.values is None:
-            assert output.place is not None
             place = output.place
-            one["parameters"] = {
-                "shared_memory_region": place.region,
-                "shared_memory_offset": place.offset,
-                "shared_memory_byte_size": place.size,
-            }
+            assert place is not None
+            values = (
+                f',"parameters":{{"shared_memory_region":{_text(place.region)},"shared_memory_offset":{place.offset},'
+                f'"shared_memory_byte_size":{place.size}}}}}'
+            )
         elif output.binary or (output.binary is None and binary):
             raw = raw_of(output.values)
-            one["parameters"] = {"binary_data_size": len(raw)}
+            values = f',"parameters":{{"binary_data_size":{len(raw)}}}}}'
             parts.append(raw)
         else:
-            one["data"] = _values(output.values, output.datatype)
-        told.append(one)
-    message: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
-    if id:
-        message["id"] = id
-    message["outputs"] = told
+            values = f',"data":{_values(output.values, output.datatype)}}}'
+        told.append(_tensor(output.name, output.datatype, output.shape) + values)
+    named = f',"id":{_ENCODER.encode(id)}' if id else ""
+    begun = f'{{"model_name":{_text(model.name)},"model_version":{_text(model.version)}{named}'
+    parts[0] = f'{begun},"outputs":[{",".join(told)}]}}'.encode()
+    return (parts[0], None) if len(parts) == 1 else (b"".join(parts), len(parts[0]))
+
+
+@lru_cache(_TOLD)
+def _text(text: str) -> str:
+    return _ENCODER.encode(text)
+
+
+@lru_cache(_TOLD)
+def _tensor(name: str, datatype: str, shape: tuple[int, ...]) -> str:
+    """What is told of an output, but for its values: an object that is still open."""
+    return _ENCODER.encode({"name": name, "datatype": datatype, "shape": shape})[:-1]
+
+
+def _values(values: Array, datatype: str) -> str:
+    """Values in JSON."""
+    flat = values.reshape(-1)
+    if datatype == BYTES:
+        return _ENCODER.encode([one if isinstance(one, str) else one.decode(errors="replace") for one in flat])
     try:
-        parts[0] = _ENCODER.encode(message).encode()
+        return _ENCODER.encode((flat.astype("f4") if datatype in ("BF16", "FP16") else flat).tolist())
     except ValueError:
         raise Refusal(
             400, "an output holds infinity or NaN, which JSON cannot; ask for outputs with binary_data"
         ) from None
-    return (parts[0], None) if len(parts) == 1 else (b"".join(parts), len(parts[0]))
-
-
-def _values(values: Array, datatype: str) -> list[Any]:
-    flat = values.reshape(-1)
-    if datatype == BYTES:
-        return [one if isinstance(one, str) else one.decode(errors="replace") for one in flat]
-    return (flat.astype("f4") if datatype in ("BF16", "FP16") else flat).tolist()

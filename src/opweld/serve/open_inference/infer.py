@@ -90,7 +90,7 @@ async def infer(
             raise Refusal(400, "an output is asked for twice")
     found = await model.infer(feeds, Call(id, names, deadline, begun))
     if wanted is None:
-        return [_output(Wanted(name), values, model, regions) for name, values in found.items()]
+        return [Output(name, datatype_of(name, values.dtype), values.shape, values) for name, values in found.items()]
     return [_output(one, found[one.name], model, regions) for one in wanted]
 
 

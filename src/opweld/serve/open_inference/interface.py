@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from grpc.aio import ServerInterceptor
 
-from opweld.serve.common import Common, Listener, MakeListener
 from opweld.serve.inference.model import Repository
 from opweld.serve.interface import Interface
 from opweld.serve.limits import Limits
+from opweld.serve.listener import Common, Listener, MakeListener
 from opweld.serve.metrics import Metrics
 from opweld.serve.open_inference.grpc.listener import GrpcListener
 from opweld.serve.open_inference.grpc.service import Service

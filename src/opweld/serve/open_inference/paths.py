@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+_MOST: Final = 256
+"""Paths whose place is kept: most requests come for a few. _LONGEST: characters of one of them."""
+
+_LONGEST: Final = 256
 
 
 @dataclass(slots=True)
@@ -38,16 +43,24 @@ class Paths(Generic[T]):
                 else:
                     node = node.words.setdefault(segment, _Node[T]())
             node.here = template, thing
+        self._kept: dict[str, tuple[str, T, Mapping[str, str]]] = {}
         self._names = {one: [segment[1:-1] for segment in one.split("/") if _is_name(segment)] for one in templates}
 
     def find(self, path: str) -> tuple[str, T, Mapping[str, str]] | None:
         """The template that fits a path, what is there, and the path's segments by the names of the template."""
+        if (kept := self._kept.get(path)) is not None:
+            return kept
         values: list[str] = []
         found = _find(self._root, path.split("/"), 0, values)
         if found is None:
             return None
         template, thing = found
-        return template, thing, dict(zip(self._names[template], values, strict=True))
+        told = template, thing, dict(zip(self._names[template], values, strict=True))
+        if len(path) <= _LONGEST:
+            if len(self._kept) == _MOST:
+                del self._kept[next(iter(self._kept))]
+            self._kept[path] = told
+        return told
 
 
 def _is_name(segment: str) -> bool:

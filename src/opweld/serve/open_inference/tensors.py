@@ -48,13 +48,16 @@ class Declared:
             )
 
     def of_bytes(self, raw: memoryview) -> Array:
-        """The tensor that these bytes are: a view of them, unless they hold strings."""
+        """The tensor that these bytes are: a view of them where they lie as a run reads them, unless they hold
+        strings."""
         self.check_bytes(len(raw), len(raw))
         if self.dtype.hasobject:
             return unpacked(self.name, raw, self.shape, self.count)
         if self.dtype.kind == "b" and self.count and np.frombuffer(raw, np.uint8).max() > 1:
             raise InputError(f"{self.name}: a byte of its data is neither 0 nor 1, which a BOOL is")
-        return np.frombuffer(raw, self.dtype).reshape(self.shape)
+        array = np.frombuffer(raw, self.dtype).reshape(self.shape)
+        # A run would copy it as well, after it has looked at all else that it could be.
+        return array if array.flags.aligned else array.copy()
 
     def of_values(self, values: Any, *, finite: bool) -> Array:
         """The tensor of these numbers, booleans or strings: a list, flat or nested, or a sequence of a message.

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 from opweld.errors import OptionError
-from opweld.serve.common import Common
+from opweld.serve.access import AccessLog
 from opweld.serve.health import Health
 from opweld.serve.limits import Keys, Limits
+from opweld.serve.listener import Common
 from opweld.serve.metrics import Metrics
 from opweld.serve.open_inference.grpc.descriptors import CLASSES
 from opweld.serve.open_inference.grpc.guard import GrpcGuard
@@ -386,14 +387,17 @@ def test_the_line_of_the_log_is_written_after_the_answer(caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO, "opweld.serve.access")
 
     async def scenario() -> None:
-        visits, repository = Visits(), FakeRepository()
-        common = Common(Limits(), Keys(), visits, Metrics(), Health([], visits))
+        visits, repository, metrics = Visits(), FakeRepository(), Metrics()
+        log = AccessLog(metrics)
+        common = Common(Limits(), Keys(), visits, metrics, log, Health([], visits))
         guard = GrpcGuard(Service(repository, Regions(allowed=False), common.health, common.limits.body), common)
         method: Any = guard.handler().service(cast(Any, SimpleNamespace(method=f"/{SERVICE}/ServerMetadata")))
         context = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:1")
         assert (await method.unary_unary(b"", context)).name == "opweld"
+        log.flush()
         assert not caplog.records  # what calls it sends now
         await asyncio.sleep(0)
+        log.flush()
         assert len(caplog.records) == 1
 
     asyncio.run(scenario())

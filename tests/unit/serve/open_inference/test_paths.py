@@ -32,3 +32,13 @@ def test_found(path: str, template: str, names: dict[str, str]) -> None:
 )
 def test_not_found(path: str) -> None:
     assert PATHS.find(path) is None
+
+
+def test_what_is_kept_is_what_is_found() -> None:
+    paths = Paths({template: template.upper() for template in TEMPLATES})
+    for _ in range(2):
+        for number in range(600):
+            assert paths.find(f"/v2/models/{number}") == (TEMPLATES[2], TEMPLATES[2].upper(), {"model": str(number)})
+        assert paths.find("/v2/models") is None
+        long = "x" * 10_000
+        assert paths.find(f"/v2/models/{long}") == (TEMPLATES[2], TEMPLATES[2].upper(), {"model": long})

@@ -13,8 +13,8 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
-from opweld.serve.access import refusal_for, tell
-from opweld.serve.common import Common
+from opweld.serve.access import refusal_for
+from opweld.serve.listener import Common
 from opweld.serve.open_inference.grpc.descriptors import CLASSES
 from opweld.serve.open_inference.grpc.messages import SERVICE
 from opweld.serve.open_inference.grpc.service import Method, Service
@@ -119,7 +119,7 @@ class GrpcGuard:
                 await context.abort(code_of(refusal), str(refusal))
             finally:
                 # Once gRPC, to which this returns, has sent the answer: whoever reads the log is no part of it.
-                asyncio.get_running_loop().call_soon(tell, visit, self._common.metrics)
+                asyncio.get_running_loop().call_soon(self._common.log.tell, visit)
 
     async def _answers(
         self, requests: AsyncIterator[bytes], visit: Visit, context: ServicerContext[Any, Any]

@@ -10,7 +10,7 @@ import grpc
 from grpc import aio
 
 from opweld.errors import OptionError
-from opweld.serve.common import Common
+from opweld.serve.listener import Common
 from opweld.serve.open_inference.grpc.guard import GrpcGuard
 from opweld.serve.open_inference.grpc.service import Service
 from opweld.serve.tls import Tls

@@ -1,4 +1,4 @@
-"""What all that listens for a server shares, and what a listener is."""
+"""What a listener is, and what all that listens for a server has in common."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from opweld.serve.access import AccessLog
 from opweld.serve.health import Health
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.metrics import Metrics
@@ -26,6 +27,7 @@ class Common:
     keys: Keys
     visits: Visits
     metrics: Metrics
+    log: AccessLog
     health: Health
     tls: Tls | None = None
 
