@@ -1,16 +1,20 @@
 """Constants of 4 or 2 bits as words: 8 or 16 neighbours along what is summed are one integer of 32 bits.
 
-    f32(w[k, j])   becomes   f32_of_bits(field | one) - f32_of_bits(zero | one)
-                             field = (w_words[k // 8, j] >> (16 * (k % 8 // 4))) & (15 << s), s = 4 * (k % 4)
+    sum<k>(mul(x[i, k], f32(w[k, j])))   becomes   sum<k>(mul(x[i, k] * 2 ** -s, f32(i32(field))))
+                                                   field = w_words[k // 8, j] & (15 << s), s = 4 * (k % 8)
 
-so that a vector of lanes loads eight elements for each of them at once, and half of the bytes are moved. A field is not
-shifted down and converted: `one` are the bits of 2 ** (23 - s), in whose mantissa the field counts ones wherever it
-lies. So one shift serves four fields, and each takes a mask and a difference, which is exact. Codes with a sign are
-stored with what makes them no less than 0 added, `zero`. The words are an ordinary constant, laid out as any other;
-axes that addresses divide are split, and all but words are numbers where the eight are written out.
+so that a vector of lanes loads eight elements for each of them at once, and half of the bytes are moved. A field is
+not shifted down: as an integer it is the code times a power of two, which the other factor is divided by. Both are
+exact, so that the products are those of the codes. The other factor is the same for all lanes, and is divided once, in
+memory, where that takes less than in each register tile. What is left for a vector is a mask, a conversion and the
+product. The last field holds the sign of the word, and is shifted down. Codes with a sign are stored with what makes
+them no less than 0 added, which is taken off again. The words are an ordinary constant, laid out as any other; axes
+that addresses divide are split, and all but words are numbers where the eight are written out.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +39,20 @@ from opweld.tensor.program import Constant
 NARROW = (DType.U4, DType.I4, DType.U2, DType.I2)
 """The types of which a byte would hold a single element."""
 WIDTH = 32
-"""Bits of a word, of which half fit a mantissa."""
+"""Bits of a word."""
 MANTISSA = 23
 """Bits of the mantissa of float32."""
-EXPONENT = 127 + MANTISSA
-"""The exponent, as it is stored, of float32 whose last bit counts ones."""
+BIAS = 127
+"""The exponent of float32 1, as it is stored."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value computed from the field of a word that holds an element: the value times a power of two, and what it is
+    to be multiplied by for that to be nothing, a number for each element."""
+
+    value: Expr
+    inverse: Expr
 
 
 def counted(operand: Load, summed: Reduce) -> int | None:
@@ -77,23 +90,29 @@ def words_of(name: str, constant: Constant, position: int) -> Constant:
     return Constant(name, DType.U32, tuple(shape), packed, constant.origin)
 
 
-def from_words(value: Expr, operand: Load, name: str, position: int) -> Expr:
+def from_words(value: Expr, operand: Load, name: str, position: int) -> Field:
     """A value computed from an element as one of the word that holds it."""
     bits, place = operand.dtype.bits, operand.indices[position]
     count = WIDTH // bits
     at = (*operand.indices[:position], floordiv(place, count), *operand.indices[position + 1 :])
     # Which field of the word, in integers and not by further divisions of the axis: these would cut its loop again.
     number = cast(index(mod(place, count)), DType.U32)
-    half = binary("bitand", number, _u32(count // 2))
-    word = binary("shr", load(name, DType.U32, at), binary("mul", half, _u32(bits)))
-    shift = binary("mul", binary("bitand", number, _u32(count // 2 - 1)), _u32(bits))
-    one = binary("shl", binary("sub", _u32(EXPONENT), shift), _u32(MANTISSA))
+    last = binary("shr", binary("add", number, _u32(1)), _u32(count.bit_length() - 1))
+    down = binary("mul", last, _u32(WIDTH - bits))
+    shift = binary("sub", binary("mul", number, _u32(bits)), down)
+    word = binary("shr", load(name, DType.U32, at), down)
     field = binary("bitand", word, binary("shl", _u32((1 << bits) - 1), shift))
-    zero = binary("shl", _u32(_offset(operand.dtype)), shift)
-    code = binary(
-        "sub", bitcast(binary("bitor", field, one), DType.F32), bitcast(binary("bitor", zero, one), DType.F32)
-    )
-    return transform(value, lambda n: cast(code, n.dtype) if isinstance(n, Cast) and n.x is operand else None)
+    code = cast(bitcast(field, DType.I32), DType.F32)
+    if operand.dtype.is_signed:
+        zero = binary("mul", const(float(_offset(operand.dtype)), DType.F32), _power("add", shift))
+        code = binary("sub", code, zero)
+    found = transform(value, lambda n: cast(code, n.dtype) if isinstance(n, Cast) and n.x is operand else None)
+    return Field(found, _power("sub", shift))
+
+
+def _power(sign: str, exponent: Expr) -> Expr:
+    """2 to the power of an exponent, or of its negative."""
+    return bitcast(binary("shl", binary(sign, _u32(BIAS), exponent), _u32(MANTISSA)), DType.F32)
 
 
 def _u32(number: int) -> Expr:

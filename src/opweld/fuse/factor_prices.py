@@ -27,12 +27,14 @@ from opweld.tensor.program import Tensor
 @dataclass(frozen=True)
 class Factor:
     """A factor of a contraction that is no bare load: what it is, the load that has all its axes, and the bytes of what
-    that reads and of the factor's elements."""
+    that reads and of the factor's elements. `inverse`: what the other factor is multiplied by, where this one is
+    multiples of its elements."""
 
     value: Expr
     operand: Load
     narrow: int
     wide: int
+    inverse: Expr | None = None
 
 
 @dataclass(frozen=True)

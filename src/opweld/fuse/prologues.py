@@ -32,15 +32,19 @@ from opweld.tensor.expr import (
     Cast,
     Const,
     Expr,
+    Index,
     Load,
     Reduce,
     binary,
     cast,
+    free_atoms,
     load,
     loads,
     reduce,
+    substitute,
     substitute_loads,
     transform,
+    walk,
 )
 from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, item_outputs
 
@@ -97,8 +101,7 @@ class _Placing:
         product = found[0].body
         if not isinstance(product, Binary) or product.op != "mul" or not product.dtype.is_float:
             return item
-        narrow = [value for value in (product.x, product.y) if not isinstance(value, Load)]
-        if not narrow:
+        if isinstance(product.x, Load) and isinstance(product.y, Load):
             return item
         kind = classify(item, self._constants)
         if kind is Kind.CONTRACTION and word_of(found[0]) > 1 and self._as_words(item, found[0]):
@@ -106,22 +109,28 @@ class _Placing:
         replaced: dict[Expr, Expr] = {}
         scales: list[Expr] = []
         answers: dict[str, bool] = {}
-        for value in dict.fromkeys(narrow):
+        inverse: Expr | None = None
+        # Constants first: what they are computed from may multiply the other factor.
+        for factor in sorted(dict.fromkeys((product.x, product.y)), key=lambda value: not self._is_known(value)):
+            value = factor if inverse is None else binary("mul", factor, inverse)
+            if isinstance(value, Load):
+                continue
+            if value is not factor:
+                replaced[factor] = value
             operand = operand_of(value)
             body = None if operand is None else self._of_its_operand(value, operand)
             if operand is None or body is None or (kind is not Kind.CONTRACTION and not self._is_costly(value)):
                 continue
+            packed = self._packed(value, operand, found[0]) if inverse is None else self._plain(value, operand)
             if operand.tensor not in answers:  # what is multiplied by itself is so in one way
                 failed = {} if kind is Kind.CONTRACTION else {"kind": kind.value}
-                answers[operand.tensor] = self._in_registers(
-                    item, found[0], self._packed(value, operand, found[0]), failed
-                )
+                answers[operand.tensor] = self._in_registers(item, found[0], packed, failed)
             if not answers[operand.tensor]:
-                replaced[value] = _read(self._name(body, operand, item), value, operand)
+                replaced[factor] = _read(self._name(body, operand, item), value, operand)
             elif self._is_known(value):
-                packed = self._packed(value, operand, found[0]).value
-                parts = without_scale(packed, found[0])
-                replaced[value] = packed if parts is None else parts[0]
+                inverse = packed.inverse
+                parts = without_scale(packed.value, found[0])
+                replaced[factor] = packed.value if parts is None else parts[0]
                 scales += () if parts is None else (parts[1],)
         if not replaced:
             return item
@@ -132,11 +141,10 @@ class _Placing:
 
     def _packed(self, value: Expr, operand: Load, summed: Reduce) -> Factor:
         """A factor as it is computed in registers: of constants of 4 bits, from words of 32."""
-        elements = self._expected.product(self._signatures[operand.tensor][1])
-        wide = elements * value.dtype.bytes
+        plain = self._plain(value, operand)
         position = counted(operand, summed) if operand.tensor in self._constants else None
         if position is None:
-            return Factor(value, operand, elements * operand.dtype.bytes, wide)
+            return plain
         key = (operand.tensor, position)
         if key not in self._words:
             name = f"{operand.tensor}_words"
@@ -147,11 +155,17 @@ class _Placing:
             self._signatures[name] = made.dtype, tuple(map(as_dim, made.shape))
             self._constants[name] = made
             self._ledger.call(name, f"{self._ledger.label(operand.tensor)} words")
-        packed = from_words(value, operand, self._words[key].name, position)
-        word = operand_of(packed)
-        if word is None:  # shifting it out as well is too much for each register tile
-            return Factor(value, operand, elements * operand.dtype.bytes, wide)
-        return Factor(packed, word, elements * operand.dtype.bits // 8, wide)
+        field = from_words(value, operand, self._words[key].name, position)
+        word = operand_of(field.value)
+        if word is None:  # taking it out of its word as well is too much for each register tile
+            return plain
+        elements = self._expected.product(self._signatures[operand.tensor][1])
+        return Factor(field.value, word, elements * operand.dtype.bits // 8, plain.wide, field.inverse)
+
+    def _plain(self, value: Expr, operand: Load) -> Factor:
+        """A factor as it stands."""
+        elements = self._expected.product(self._signatures[operand.tensor][1])
+        return Factor(value, operand, elements * operand.dtype.bytes, elements * value.dtype.bytes)
 
     def _is_known(self, value: Expr) -> bool:
         return all(node.tensor in self._constants for node in loads(value))
@@ -242,9 +256,11 @@ class _Placing:
             ends = zip(placed(node), self._signatures[node.tensor][1], strict=True)
             if node.guards or any(not axes_of(i) <= {*axes} or not nonnegative(end - 1 - i) for i, end in ends):
                 return None
-        if operand.guards and (others or not isinstance(operand.fill, Const)):
+        counts = any(isinstance(node, Index) for node in walk(value))
+        if operand.guards and (others or counts or not isinstance(operand.fill, Const)):
             return None
-        return substitute_loads(value, moved)
+        body = substitute(substitute_loads(value, moved), plain)
+        return body if all(atom in axes for atom in free_atoms(body) if isinstance(atom, Axis)) else None
 
     def _name(self, body: Expr, operand: Load, reader: Tensor) -> str:
         """The name of the value that holds a factor for each element of its operand: one for all that want it."""

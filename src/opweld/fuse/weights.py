@@ -264,6 +264,8 @@ class _Rounding:
 def _in_words(form: _Form, summed: Reduce) -> tuple[Expr, Load]:
     """An element and what it is read from as `prologues.py` has them: those of 4 bits are fields of words."""
     position = counted(form.codes, summed)
-    value = form.value if position is None else from_words(form.value, form.codes, form.codes.tensor, position)
+    value = form.value
+    if position is not None:
+        value = from_words(value, form.codes, form.codes.tensor, position).value
     operand = operand_of(value)
     return (value, operand) if operand is not None else (form.value, form.codes)

@@ -13,7 +13,7 @@ from opweld.quantize.writing import packed_int4
 from opweld.tensor.dim import Axis, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
-from opweld.tensor.expr import Load, Reduce, cast, load, reduce
+from opweld.tensor.expr import Load, Reduce, binary, cast, load, reduce
 from opweld.tensor.program import Constant, Tensor
 
 RANDOM = np.random.default_rng(0)
@@ -42,7 +42,8 @@ def test_elements_of_words_are_those_of_bytes(dtype: DType) -> None:
     assert isinstance(operand, Load)
     words = words_of("words", constant, 0)
     assert words.shape == (32 * dtype.bits // 32, 5)
-    value = from_words(cast(operand, DType.F32), operand, "words", 0)
+    field = from_words(cast(operand, DType.F32), operand, "words", 0)
+    value = binary("mul", field.value, field.inverse)
     made = evaluate_tensor(Tensor("y", DType.F32, (k, j), value, ()), {"words": words.read()})
     assert np.array_equal(made, data.astype(np.float32))
 

@@ -67,6 +67,10 @@ HELD = 4
 CROWDED = 1.2
 """The relative time of a tile without these free registers, since accumulators are spilled (measured)."""
 
+SPILLED = 4
+"""How many products of a block there are at least for each row, where the sums of all blocks do not fit the registers
+beside those of one: in place of a product by the scale for each of these, each row loads and stores its sum once."""
+
 HIGHER = 1e-3
 """The relative bonus for a taller tile at equal predicted time."""
 
@@ -138,11 +142,14 @@ def _counts_fields(node: Reduce, loops: Sequence[Axis]) -> bool:
 
 def _wanted_scales(nest: Nest, node: Reduce, vectors: int, height: int, target: Target) -> tuple[str, str]:
     """(what is multiplied by the scale of a block: its products, or their sum; why). No reason: there are no blocks."""
-    if nest.lane is None or in_blocks(node, loop_order(node, (nest.lane,))) is None:
+    found = None if nest.lane is None else in_blocks(node, loop_order(node, (nest.lane,)))
+    if found is None:
         return "products", ""
     needed, most = (2 * height + 1) * vectors + 1, target.registers(node.dtype)
-    if needed > most:
-        return "products", f"{height} rows of sums of blocks and of all need {needed} registers, {most} are there"
+    length = product(axis.extent for axis in found.inner).constant
+    if needed > most and (length is None or length < SPILLED * height):
+        why = f"{height} rows of sums of blocks and of all need {needed} registers, {most} are there"
+        return "products", f"{why}, and blocks of {length} are short"
     return "sums", "what is the same for a block of what is summed multiplies the sum of the block"
 
 
