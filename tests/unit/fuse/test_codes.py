@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -9,12 +11,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opweld
 from opweld.fuse.codes import counted, from_words, words_of
+from opweld.ledger import Decision, Ledger
 from opweld.quantize.writing import packed_int4
+from opweld.target import Target
 from opweld.tensor.dim import Axis, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
 from opweld.tensor.expr import Load, Reduce, binary, cast, load, reduce
-from opweld.tensor.program import Constant, Tensor
+from opweld.tensor.parse import parse_program
+from opweld.tensor.program import Constant, Tensor, TensorProgram
+from tests.unit.tile.pipeline import Compiled, check_compiled, compile_with, with_data
+from tests.unit.tile.programs import blocks_of_codes
 
 RANDOM = np.random.default_rng(0)
 
@@ -92,3 +99,36 @@ def test_products_are_those_of_float64(k: int, n: int, block: int, axis: int) ->
         (y,) = compiled.run({"x": x}).values()
         expected = x.astype(np.float64) @ weights
         assert np.abs(y - expected).max() <= 1e-5 * (np.abs(x).astype(np.float64) @ np.abs(weights)).max()
+
+
+def pinned(text: str, target: str, wanted: Callable[[Decision], str | None]) -> tuple[TensorProgram, Compiled]:
+    """A program compiled with what is wanted of decisions, some of which are asked for where others are so."""
+    program, known = with_data(parse_program(text)), Target.of(target)
+    made = compile_with(program, Ledger(), known)
+    for _ in range(3):
+        pins = {decision.id: answer for decision in made.ledger if (answer := wanted(decision))}
+        made = compile_with(program, Ledger(pins=pins), known)
+    return program, made
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("way", ["in registers", "in memory"])
+@pytest.mark.parametrize("dtype", ["u4", "i4", "u2", "i2"])
+def test_the_other_factor_is_divided_in_registers_or_in_memory(dtype: str, way: str, target: str) -> None:
+    def wanted(decision: Decision) -> str | None:
+        if decision.rule != "fuse.prologue":
+            return None
+        return "in registers" if "words" in decision.subject else way
+
+    program, made = pinned(blocks_of_codes(3, 64, 40, dtype), target, wanted)
+    (other,) = (d for d in made.ledger if d.rule == "fuse.prologue" and "words" not in d.subject)
+    assert other.taken == way
+    check_compiled(program, made, {})
+
+
+@pytest.mark.parametrize(("block", "scales"), [(32, "sums"), (8, "sums"), (4, "products")])
+def test_rows_of_a_tile_sum_blocks_though_not_all_sums_fit_the_registers(block: int, scales: str) -> None:
+    """Two rows of four vectors are 8 sums of blocks and 8 of all, of 16 registers."""
+    wanted = {"fuse.prologue": "in registers", "schedule.vectors": "4", "schedule.height": "2"}
+    _, made = pinned(blocks_of_codes("N", 64, 64, "i8", block), "x86-64-v3", lambda d: wanted.get(d.rule))
+    assert {d.taken for d in made.ledger if d.rule == "schedule.scales"} == {scales}

@@ -725,3 +725,20 @@ tensor c u8[i0: {m}, i1: {n}] from "Add"
   = u8(min(max(round(add(f32(b[i0, i1]), z[i0, i1])), 0.0:f32), 255.0:f32))
 output y = c
 """
+
+
+def blocks_of_codes(m: Size, k: int, n: int, dtype: str = "u4", block: int = 32) -> str:
+    """x w, of codes with a scale for each block of what is summed."""
+    head = symbols(N="0 of x") if m == "N" else ""
+    return f"""program blocks
+{head}
+input before f32[{m}, {k}]
+constant w {dtype}[{k}, {n}]
+constant scale f32[{k // block}, {n}]
+tensor x f32[i0: {m}, i1: {k}] from "Neg"
+  = neg(before[i0, i1])
+tensor result f32[i0: {m}, i1: {n}] from "MatMul"
+  over r0: {k}
+  = sum<r0>(mul(x[i0, r0], mul(f32(w[r0, i1]), scale[(r0 // {block}), i1])))
+output y = result
+""".replace("0 of x", "0 of before")
