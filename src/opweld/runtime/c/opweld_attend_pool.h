@@ -4,7 +4,8 @@
 #define OPW_OF(name) OPW_POOL_NAME(name, OPW_POOL)
 #define OPW_LOAD(place) OPW_POOL_NAME(opw_load, OPW_POOL)(place)
 
-/* Fetches what is read next, of another block: the processor foresees what follows in memory alone. */
+/* Fetches what is read next, of another block, front to back, in whatever order this one is read: the processor foresees
+ * what follows in memory alone. */
 #define OPW_FETCH(place)                                                                                               \
     do {                                                                                                               \
         opw_prefetch(place);                                                                                           \
@@ -20,7 +21,7 @@
             vf32 low[ROWS], high[ROWS];                                                                                \
             _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++) low[r] = high[r] = (vf32){0};            \
             for (int64_t d = 0; d < size; d++) {                                                                       \
-                OPW_FETCH(next + d * block + k);                                                                       \
+                OPW_FETCH(next + k * size + d * 2 * OPW_LANES);                                                        \
                 vf32 first = OPW_LOAD(keys + d * block + k), second = OPW_LOAD(keys + d * block + k + OPW_LANES);      \
                 _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++) {                                    \
                     vf32 q = opw_splat_f32(queries[r][d]);                                                             \
@@ -44,8 +45,8 @@
                 _Pragma("clang loop unroll(full)") for (int v = 0; v < 4; v++)                                         \
                     s[r][v] = opw_load_f32(sums + r * part + d + v * OPW_LANES);                                       \
             for (int64_t k = 0; k < count; k++) {                                                                      \
-                OPW_FETCH(next + k * padded + d);                                                                      \
-                OPW_FETCH(next + k * padded + d + 2 * OPW_LANES);                                                      \
+                OPW_FETCH(next + d * count + k * 4 * OPW_LANES);                                                       \
+                OPW_FETCH(next + d * count + k * 4 * OPW_LANES + 2 * OPW_LANES);                                       \
                 _Pragma("clang loop unroll(full)") for (int v = 0; v < 4; v++) {                                       \
                     vf32 value = OPW_LOAD(values + k * padded + d + v * OPW_LANES);                                    \
                     _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++)                                  \
