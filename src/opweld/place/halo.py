@@ -38,6 +38,15 @@ def halo_of(node: Load, shape: Sequence[Dim]) -> tuple[tuple[int, int], ...] | N
     return tuple(halo)
 
 
+def fill_of(node: Load) -> float | Load | None:
+    """What padding around a value holds for a load whose guards it makes unnecessary: a number, or an element of
+    another value; None where that is not the same for all elements."""
+    if isinstance(node.fill, Const):
+        return float(node.fill.value)
+    same = isinstance(node.fill, Load) and not node.fill.guards and not axes_in(node.fill)
+    return node.fill if isinstance(node.fill, Load) and same else None
+
+
 def inside_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
     """Whether the padding around a value makes the guards of a load redundant."""
     if not node.guards or not storage.padded:
@@ -45,8 +54,7 @@ def inside_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
     needed = halo_of(node, shape)
     return (
         needed is not None
-        and isinstance(node.fill, Const)
-        and float(node.fill.value) == storage.fill
+        and fill_of(node) == storage.fill
         and all(a <= c and b <= d for (a, b), (c, d) in zip(needed, storage.halo, strict=True))
     )
 

@@ -12,7 +12,7 @@ from functools import partial
 from opweld.fuse.pieces import Piece, pieces_of
 from opweld.fuse.region import Kind, Region, Regions
 from opweld.ledger import Alternative, Ledger
-from opweld.place.halo import edge_tests, halo_of
+from opweld.place.halo import edge_tests, fill_of, halo_of
 from opweld.place.orders import Orders
 from opweld.place.placed import Placed
 from opweld.place.set_conflicts import Reader, rows_apart
@@ -21,10 +21,10 @@ from opweld.schedule.cost import ITERATION, core_of, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ZERO, as_dim, product
-from opweld.tensor.expr import Const
+from opweld.tensor.expr import Load
 from opweld.tensor.program import Tensor
 
-Halo = tuple[tuple[tuple[int, int], ...], float]
+Halo = tuple[tuple[tuple[int, int], ...], float | Load]
 """Padding before and after each axis, and its value."""
 
 
@@ -88,6 +88,7 @@ def _read_across(orders: Orders) -> dict[str, list[Reader]]:
 def _halos(orders: Orders, expected: Expected, target: Target, ledger: Ledger) -> dict[str, Halo]:
     """The halo of each value, if all its readers agree on the padding's value."""
     made_by: dict[str, Region] = {name: region for region in orders.regions for name in region.outputs}
+    turn = {name: place for place, region in enumerate(orders.regions) for name in region.outputs}
     found: dict[str, Halo] = {}
     single = {
         lanes.across: float(-(-expected(lanes.axis.extent) // (lanes.vectors * target.vector_lanes_f32)))
@@ -100,14 +101,16 @@ def _halos(orders: Orders, expected: Expected, target: Target, ledger: Ledger) -
         if not guarded or maker is None or name in orders.fixed or maker.scan is not None:
             continue
         halo = [(0, 0)] * len(orders.shapes[name])
-        fills: set[float] = set()
+        fills: set[float | Load] = set()
         failed: dict[str, int | str] = {}
         for node in guarded:
-            needed = halo_of(node, orders.shapes[name])
-            if needed is None or not isinstance(node.fill, Const):
+            needed, fill = halo_of(node, orders.shapes[name]), fill_of(node)
+            if needed is None or fill is None:
                 failed["reader"] = "reads it at an index or with a padding that no halo can serve"
                 break
-            fills.add(float(node.fill.value))
+            if isinstance(fill, Load) and turn.get(fill.tensor, 0) > turn[name]:
+                failed["padding"] = f"{fill.tensor} is computed after it"
+            fills.add(fill)
             halo = [(max(a, c), max(b, d)) for (a, b), (c, d) in zip(halo, needed, strict=True)]
         if len(fills) > 1:
             failed["padding"] = " and ".join(map(str, sorted(fills)))

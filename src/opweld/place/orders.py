@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from opweld.fuse.region import Kind, Member, Region, Regions, axes_in, counts_words, factors, reductions, word_of
 from opweld.ledger import Alternative, Ledger
-from opweld.place.halo import edge_tests, halo_of
+from opweld.place.halo import edge_tests, fill_of, halo_of
 from opweld.place.lanes import Lanes, Memory, choose_lanes, lane_position, lanes_last, scattered
 from opweld.rules import LEVELS
 from opweld.schedule.cost import COPY, GATHER, LAUNCH, LINE, REFETCH, STREAMS, core_of, traffic
@@ -285,7 +285,7 @@ class Orders:
             name = node.tensor
             if not node.guards or name not in self.fixed or (name, tensor.name) in asked:
                 continue
-            if halo_of(node, self.shapes[name]) is None:
+            if halo_of(node, self.shapes[name]) is None or fill_of(node) is None:
                 continue
             asked.add((name, tensor.name))
             reason = "its storage is the caller's, and its readers go beyond its edges"

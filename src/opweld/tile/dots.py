@@ -40,11 +40,14 @@ def _dots(node: Reduce, size: int) -> Expr | None:
     """The sum of dot products of words of so many elements; None where neighbours of either operand are no word."""
     if size == 1:
         return None
-    axis = next((axis for axis in node.axes if all(_is_word(site, axis, size) for site in loads(node.body))), None)
+    assert isinstance(node.body, Binary)
+    elements = tuple(factor.x for factor in _casts(node.body))
+    fills = set(loads(*(site.fill for site in loads(*elements) if site.fill is not None)))
+    words = [site for site in loads(*elements) if site not in fills]  # what a fill loads is repeated in a word
+    axis = next((axis for axis in node.axes if all(_is_word(site, axis, size) for site in words)), None)
     if axis is None or len(node.axes) == 1:
         return None  # a single word is no sum
-    assert isinstance(node.body, Binary)
-    first, second = (substitute(factor.x, {axis: ZERO}) for factor in _casts(node.body))
+    first, second = (substitute(element, {axis: ZERO}) for element in elements)
     if first.dtype is DType.I8:
         first, second = second, first
     op = next(op for op, own in WORDS.items() if own == size)

@@ -214,9 +214,8 @@ class _Works:
             storage, shape = self._placed.storages[name], self._shapes[name]
             if storage.padded and storage.root == name:
                 filled = storage.elements * storage.dtype.bytes - size_in_bytes(storage.dtype, shape)
-                yield Work(
-                    "halo", (name, "halo"), sides_of(storage, shape), _in_turn, Count(), filled, filled, True, True
-                )
+                sides = sides_of(storage, shape, self._placed.storages, self._shapes)
+                yield Work("halo", (name, "halo"), sides, _in_turn, Count(), filled, filled, True, True)
 
     def _own(self, region: Region, cut: Cut) -> list[Work]:
         storages, lanes, subject = self._placed.storages, self._placed.lanes, region.outputs[:1]

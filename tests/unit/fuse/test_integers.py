@@ -102,6 +102,36 @@ def test_padding_of_a_convolution_is_the_zero_point(x: str, target: Target) -> N
     check(program, compiled)
 
 
+GUARDS = "i2 + r1 - 1 >= 0, 9 - i2 - r1 >= 0, i3 + r2 - 1 >= 0, 12 - i3 - r2 >= 0"
+COMPUTED_ZERO = f"""program computed_zero
+input x u8[1, 9, 12, 8]
+input z u8[1]
+constant w i8[20, 8, 3, 3]
+tensor zero u8[i0: 1] from "DynamicQuantizeLinear"
+  = bitxor(z[i0], 85:u8)
+tensor codes u8[i0: 1, i1: 9, i2: 12, i3: 8] from "DynamicQuantizeLinear"
+  = bitxor(x[i0, i1, i2, i3], zero[0])
+tensor result i32[i0: 1, i1: 20, i2: 9, i3: 12] from "ConvInteger"
+  over r0: 8, r1: 3, r2: 3
+  %0 = codes[i0, i2 + r1 - 1, i3 + r2 - 1, r0 if {GUARDS} else zero[0]]
+  = i32(sum<r0, r1, r2>(mul(f32(sub(i32(%0), i32(zero[0]))), f32(w[i1, r0, r1, r2]))))
+output y = result
+"""
+
+
+@pytest.mark.parametrize("choice", ["test-edges", "halo"])
+@pytest.mark.parametrize("target", [V3, V4], ids=lambda t: t.name)
+def test_padding_with_a_zero_point_that_is_computed(target: Target, choice: str) -> None:
+    """Whether a load tests for the edges or the padding lies in memory, neighbours are summed at once."""
+    _, first = compiled_of(COMPUTED_ZERO, target)
+    (edges,) = [d for d in first.ledger if d.rule == "place.halo"]
+    assert edges.preferred == "halo" and not edges.failed
+    program, compiled = compiled_of(COMPUTED_ZERO, target, Ledger(pins={edges.id: choice}))
+    assert any(item.kernel.name.endswith("_halo") for item in compiled.kernels) == (choice == "halo")
+    assert sums_of_bytes(compiled) == 1 and uses_words(compiled)
+    check(program, compiled)
+
+
 def test_floats_are_right_too_where_they_are_pinned() -> None:
     program, first = compiled_of(quantized(7, 12, 21))
     pins = {decision.id: "floats" for decision in first.ledger if decision.rule == RULE}
