@@ -106,7 +106,7 @@ class FixedPoint:
         along = axes_in(codes)
         lane, rows = lanes_and_rows(item, along, axes_in(x), self._expected)
         count = self._expected.product(axis.extent for axis in summed.axes)
-        shape = Product(lane, PLANES * rows, max(1, count // WORD), 1, DType.I32, self._target, word=WORD)
+        shape = Product(lane, PLANES * rows, max(1, count // WORD), 1, DType.I32, self._target, dot="dot4")
         taken = fetched_product(shape, stored, self._weights_bytes)
         if self._key(summed, x) in self._splits:
             return taken

@@ -15,21 +15,25 @@ The integers are exact, so that the result is rounded less often than that of fl
 instructions for dot products of bytes want them (VNNI): a signed x has its highest bit flipped, and is 128 more; an
 unsigned w is stored as 128 less. A signed x that the program computes is stored as an unsigned one, for all that read
 it, so that nothing stands between memory and the products.
+
+Without such instructions bytes are widened to 16 bits before they are multiplied, time and again. Two products of
+numbers that lie in memory with 16 bits take less then: x and w are stored so ("halves"), twice as long as bytes and as
+exact. What multiplies bytes as they are without VNNI, vpmaddubsw, saturates.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from opweld.fuse.factor_prices import lanes_and_rows
+from opweld.fuse.integer_storage import FLIPPED, IntegerStorage
 from opweld.fuse.prologues import folded
 from opweld.fuse.region import Kind, axes_in, classify, has_words, reductions
 from opweld.ledger import Alternative, Ledger, cheapest
-from opweld.schedule.cost import Product, core_of, fetched_product
+from opweld.schedule.cost import LAUNCH, Product, core_of, fetched_product, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
@@ -43,7 +47,6 @@ from opweld.tensor.expr import (
     Load,
     Reduce,
     binary,
-    bitcast,
     cast,
     const,
     free_atoms,
@@ -51,20 +54,17 @@ from opweld.tensor.expr import (
     loads,
     reduce,
     substitute,
-    substitute_loads,
     transform,
     walk,
 )
 from opweld.tensor.operators import WORDS
-from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, unused
+from opweld.tensor.program import Item, Tensor, TensorProgram
 
 RULE = "fuse.integer"
 """The rule of every decision here."""
 
 BYTES = (DType.U8, DType.I8)
-WORD = WORDS["dot4"]
-FLIPPED = 128
-"""What a signed byte with its highest bit flipped, as an unsigned one, is more."""
+WORD, HALF = WORDS["dot4"], WORDS["dot2i"]
 LARGEST = 2**31 - 1
 """A sum of products, of elements minus their zero points, that an int32 holds; what is on the way to it may wrap."""
 LONGEST = LARGEST // 255**2
@@ -117,25 +117,17 @@ class _Integers:
         self._ledger = ledger
         self._tensors = {item.name: item for item in program.items if isinstance(item, Tensor)}
         self._constants = {constant.name: constant for constant in program.constants}
-        self._taken = set(program.signatures)
+        self._storage = IntegerStorage(program, ledger)
         self._weights = program.constant_bytes
-        self._made: dict[str, Constant] = {}
-        self._flipped: dict[str, str] = {}
-        self._stored: dict[str, str] = {}
-        """Values of signed bytes that are stored unsigned, and what they are called there."""
-        self._signed_only = {name for _, name in program.outputs} | {
-            name for item in program.items if not isinstance(item, Tensor) for name in item_inputs(item)
-        }
+        self._made = self._storage.made
 
     def run(self) -> TensorProgram:
         """The program as decided."""
         items: list[Item] = []
         for item in self._program.items:
             items += self._item(item) if isinstance(item, Tensor) else (item,)
-        # What was tried and not taken stores nothing.
-        asked = {node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)}
-        self._stored = {name: stored for name, stored in self._stored.items() if stored in asked}
-        items = [made for item in items for made in self._stored_unsigned(item)]
+        self._storage.keep({node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)})
+        items = list(self._storage.items(items))
         read = {node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)}
         made = (constant for name, constant in self._made.items() if name in read)
         return replace(self._program, items=tuple(items), constants=(*self._program.constants, *made))
@@ -159,7 +151,8 @@ class _Integers:
         way = self._decided(item, summed, x, w)
         if way == "floats":
             return (item,)
-        before, total = self._whole(item, summed, x, w) if way == "whole floats" else self._total(item, summed, x, w)
+        make = {"whole floats": self._whole, "integers": self._total, "halves": self._halves}[way]
+        before, total = make(item, summed, x, w)
         return (*before, replace(item, body=transform(item.body, lambda node: total if node is summed else None)))
 
     # ------------------------------------------------------------------------------------------------- what is there
@@ -257,38 +250,48 @@ class _Integers:
         count = self._expected.product(axis.extent for axis in summed.axes)
         known = product(axis.extent for axis in summed.axes).constant
         failed: dict[str, int | str] = {}
-        kind = classify(replace(item, body=self._products(summed, x, w)), self._constants)
+        products = binary("mul", cast(x.element, DType.I32), cast(w.element, DType.I32))
+        kind = classify(replace(item, body=reduce("sum", summed.axes, products)), self._constants)
         if known is None or known * x.reach * w.reach > LARGEST:
             failed["integers"] = "how many products there are tells the run" if known is None else "sums may overflow"
         elif not has_words(summed, WORD, x.element, w.element):
             failed["integers"] = f"no axis of the sum counts neighbours of both operands, {WORD} at a time"
         elif kind is not Kind.CONTRACTION:
             failed["integers"] = "neither operand is shared by several results"
+        if "integers" in failed and has_words(summed, WORD, x.element, w.element):
+            failed["halves"] = failed["integers"]
+        elif not has_words(summed, HALF, x.element, w.element):
+            failed["halves"] = f"no axis of the sum counts neighbours of both operands, {HALF} at a time"
         if known is None or known * x.largest * w.reach > WHOLE[summed.dtype]:
             failed["whole floats"] = f"sums may be no whole {summed.dtype.short}"
         if (problem := self._beyond_weights(item, w)) is not None:
             failed.setdefault("integers", problem)
+            failed.setdefault("halves", problem)
             if not _is_zero(x.zero):
                 failed.setdefault("whole floats", problem)
         along, across = axes_in(w.element), axes_in(x.element)
         lane, rows = lanes_and_rows(item, along, across, self._expected)
         elements = self._expected.product(axis.extent for axis in along)
         floats = Product(lane, rows, count, 1, summed.dtype, self._target)
-        bytes_ = Product(lane, rows, max(1, count // WORD), 1, DType.I32, self._target, word=WORD)
+        bytes_ = Product(lane, rows, max(1, count // WORD), 1, DType.I32, self._target, dot="dot4")
+        halves = Product(lane, rows, max(1, count // HALF), 1, DType.I32, self._target, dot="dot2i")
         # What is shifted and scaled: a window's operand for each product, one that many results share once.
         shared = lane if kind is Kind.CONTRACTION else 1
         shifts = 2 * count * self._expected.product(item.shape) / shared / self._target.vector_lanes_f32
         shifted = shifts / core_of(self._target).products / core_of(self._target).hertz
         words = fetched_product(bytes_, elements, self._weights)
+        doubled = fetched_product(halves, 2 * elements, self._weights) + self._stored_wide(x.element)
         whole = fetched_product(floats, 4 * elements, self._weights)
         alternatives = (
             Alternative("floats", seconds=whole + shifted),
             Alternative("integers", seconds=None if "integers" in failed else words),
+            Alternative("halves", seconds=None if "halves" in failed else doubled),
             Alternative("whole floats", seconds=None if "whole floats" in failed else whole),
         )
         best = cheapest(alternatives).name
         reasons = {
             "integers": f"{WORD} products of bytes are summed at once",
+            "halves": f"{HALF} products are summed at once of bytes that are stored with 16 bits",
             "whole floats": "sums of integers, which floats hold exactly: elements are not shifted and scaled",
             "floats": failed.get("integers", "sums of bytes take no less time"),
         }
@@ -302,6 +305,13 @@ class _Integers:
             failed=failed,
         )
 
+    def _stored_wide(self, element: Load) -> float:
+        """Seconds that storing the elements of a value with 16 bits takes more, and copying those that others see."""
+        size = self._expected.product(self._program.signatures[element.tensor][1])
+        if self._storage.is_computed(element.tensor):
+            return traffic(size, self._target)
+        return LAUNCH + traffic(3 * size, self._target)
+
     def _beyond_weights(self, item: Tensor, w: _Quantized) -> str | None:
         """Why the sums of weights that zero points are multiplied by cannot be stored: there is one for each position,
         not for each channel, as where a transposed convolution takes other weights at odd positions than at even."""
@@ -312,21 +322,20 @@ class _Integers:
 
     # ---------------------------------------------------------------------------------------------------- the result
 
-    def _products(self, summed: Reduce, x: _Quantized, w: _Quantized) -> Expr:
-        """The sum of products of integers."""
-        weight = load(self._signed(w.element.tensor), DType.I8, w.element.indices)
-        return reduce(
-            "sum", summed.axes, binary("mul", cast(self._unsigned(x.element), DType.I32), cast(weight, DType.I32))
-        )
-
     def _total(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The sum of products, without zero points and scaled; and the tensors that it needs."""
         if x.element.dtype is DType.I8:
             x = x.shifted(const(FLIPPED, DType.I32), FLIPPED, FLIPPED)
-        total = self._products(summed, x, w)
         if self._constants[w.element.tensor].dtype is DType.U8:
             w = w.shifted(const(-FLIPPED, DType.I32), -FLIPPED, -FLIPPED)
-        weight = cast(load(self._signed(w.element.tensor), DType.I8, w.element.indices), DType.I32)
+        weight = cast(load(self._storage.signed(w.element.tensor), DType.I8, w.element.indices), DType.I32)
+        return self._corrected(item, summed, x, w, cast(self._storage.unsigned(x.element), DType.I32), weight)
+
+    def _corrected(
+        self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized, number: Expr, weight: Expr
+    ) -> tuple[tuple[Tensor, ...], Expr]:
+        """The sum of products of integers, which are x and w as they are stored, without zero points and scaled."""
+        total = reduce("sum", summed.axes, binary("mul", number, weight))
         before: tuple[Tensor, ...] = ()
         # (x - zx) * (w - zw) = x * w - zx * (w - zw) - x * zw
         centred = weight if w.zero is None else binary("sub", weight, w.zero)
@@ -336,11 +345,16 @@ class _Integers:
             total = binary("sub", total, shift)
         if not _is_zero(w.zero):
             assert w.zero is not None
-            values = reduce("sum", summed.axes, cast(self._unsigned(x.element), DType.I32))
-            sums, read = self._tensor(item, values, "sums")
+            sums, read = self._tensor(item, reduce("sum", summed.axes, number), "sums")
             before = (sums,)
             total = binary("sub", total, binary("mul", read, w.zero))
         return before, self._scaled(item, cast(total, summed.dtype), x, w)
+
+    def _halves(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
+        """The same of numbers that lie in memory with 16 bits."""
+        weight = cast(load(self._storage.halves(w.element.tensor), DType.I16, w.element.indices), DType.I32)
+        number = cast(self._storage.half(x.element), DType.I32)
+        return self._corrected(item, summed, x, w, number, weight)
 
     def _whole(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The same of floats that hold the integers."""
@@ -383,68 +397,12 @@ class _Integers:
         own = [axis for axis in item.axes if axis in free_atoms(value) and axis.extent is not ONE]
         axes = tuple(Axis(f"i{number}", axis.extent) for number, axis in enumerate(own))
         mapping: dict[Atom, Dim] = {old: new.dim for old, new in zip(own, axes, strict=True)}
-        name = self._name(f"{item.name}_{hint}")
+        name = self._storage.name(f"{item.name}_{hint}")
         tensor = Tensor(name, value.dtype, axes, substitute(value, mapping), item.origin)
         self._ledger.call(name, f"{self._ledger.label(item.name)} {hint}")
         read = load(name, value.dtype, tuple(axis.dim for axis in own))
         assert isinstance(read, Load)
         return tensor, read
-
-    def _signed(self, name: str) -> str:
-        """The name of a constant of signed bytes: the one itself, or what is 128 less."""
-        constant = self._constants[name]
-        if constant.dtype is DType.I8:
-            return name
-        if name not in self._flipped:
-            axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(constant.shape))
-            element = load(name, DType.U8, tuple(axis.dim for axis in axes))
-            body = _flipped(element)
-            made = self._name(f"{name}_signed")
-            self._flipped[name] = made
-            self._ledger.call(made, f"{self._ledger.label(name)} signed")
-            self._made[made] = folded(Tensor(made, DType.I8, axes, body, constant.origin), {name: constant})
-        return self._flipped[name]
-
-    def _unsigned(self, element: Load) -> Expr:
-        """An element as an unsigned byte."""
-        if element.dtype is DType.U8:
-            return element
-        name = element.tensor
-        if name not in self._tensors or name in self._signed_only:
-            return _flipped(element)
-        if name not in self._stored:
-            self._stored[name] = self._name(f"{name}_unsigned")
-            self._ledger.call(self._stored[name], f"{self._ledger.label(name)} unsigned")
-        return self._load_stored(element)
-
-    def _load_stored(self, element: Load) -> Expr:
-        """An element of a value that is stored unsigned, as it is there."""
-        fill = None if element.fill is None else simplify(_flipped(element.fill))
-        return load(self._stored[element.tensor], DType.U8, element.indices, element.guards, fill)
-
-    def _stored_unsigned(self, item: Item) -> Iterator[Item]:
-        """An item that reads what is stored unsigned from there; after one that is, what stores it."""
-        if not isinstance(item, Tensor):
-            yield item
-            return
-
-        def signed(node: Load) -> Expr | None:
-            return _flipped(self._load_stored(node)) if node.tensor in self._stored else None
-
-        yield replace(item, body=substitute_loads(item.body, signed))
-        if item.name in self._stored:
-            axes = tuple(Axis(axis.name, axis.extent) for axis in item.axes)
-            element = load(item.name, DType.I8, tuple(axis.dim for axis in axes))
-            yield Tensor(self._stored[item.name], DType.U8, axes, _flipped(element), item.origin)
-
-    def _name(self, name: str) -> str:
-        return unused(name, self._taken)
-
-
-def _flipped(byte: Expr) -> Expr:
-    """A signed byte as an unsigned one that is 128 more, or the other way around."""
-    bit, other = (-FLIPPED, DType.U8) if byte.dtype is DType.I8 else (FLIPPED, DType.I8)
-    return bitcast(binary("bitxor", byte, const(bit, byte.dtype)), other)
 
 
 def _negated(zero: Expr) -> Expr:

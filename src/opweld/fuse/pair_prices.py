@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from opweld.fuse.region import Kind, Member, Reach, Region, axes_in, factors, reductions, steps_of, word_of
+from opweld.fuse.region import Kind, Member, Reach, Region, axes_in, dot_of, factors, reductions, steps_of
 from opweld.schedule.cost import (
     GATHER,
     ITERATION,
@@ -75,19 +75,19 @@ class PairPrices:
 @dataclass(frozen=True)
 class Part:
     """One member in numbers: for each row, `beside` times `lanes` results, each of so many elements of a type. `kind`:
-    how they are computed; `word`: how many products are summed at once."""
+    how they are computed; `dot`: as for a `Product`."""
 
     kind: Kind
     dtype: DType
     lanes: int = 1
     beside: int = 1
     reduced: int = 1
-    word: int = 1
+    dot: str = ""
 
     def seconds(self, rows: int, target: Target) -> float:
         """Of so many rows on one core; 0 of what is the same apart."""
         if self.kind is Kind.CONTRACTION:
-            shape = Product(self.lanes, rows * self.beside, self.reduced, 1, self.dtype, target, word=self.word)
+            shape = Product(self.lanes, rows * self.beside, self.reduced, 1, self.dtype, target, dot=self.dot)
             return contraction(shape, 2, best_height(shape, 2)).seconds
         if self.kind is not Kind.WINDOW:
             return 0.0
@@ -208,7 +208,7 @@ def _part(
         expected.product(axis.extent for axis in lanes),
         _size(beside, expected, unknown),
         reduced,
-        word_of(node),
+        dot_of(node),
     )
 
 

@@ -89,7 +89,7 @@ class _Rounding:
         count = self._expected.product(axis.extent for axis in summed.axes)
         elements = self._expected.product(axis.extent for axis in along)
         floats = Product(lane, rows, count, 1, DType.F32, self._target)
-        halves = Product(lane, rows, max(1, count // WORD), 1, DType.F32, self._target, word=WORD)
+        halves = Product(lane, rows, max(1, count // WORD), 1, DType.F32, self._target, dot="dot2")
         core = core_of(self._target)
         vectors = self._expected.product(self._signatures[x.tensor][1]) / self._target.vector_lanes_f32
         rounding = 0.0 if x.tensor in self._names else ROUNDING * vectors / core.products / core.hertz

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from opweld.fuse.codes import counted, from_words, words_of
 from opweld.fuse.factor_prices import Factor, FactorPrices, lanes_and_rows, without_scale
-from opweld.fuse.region import Kind, axes_in, classify, factors, has_words, operand_of, reductions, word_of
+from opweld.fuse.region import Kind, axes_in, classify, dot_of, factors, has_words, operand_of, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import Product, fetched_product
 from opweld.schedule.expected import Expected
@@ -46,6 +46,7 @@ from opweld.tensor.expr import (
     transform,
     walk,
 )
+from opweld.tensor.operators import WORDS
 from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, item_outputs
 
 RULE = "fuse.prologue"
@@ -104,7 +105,7 @@ class _Placing:
         if isinstance(product.x, Load) and isinstance(product.y, Load):
             return item
         kind = classify(item, self._constants)
-        if kind is Kind.CONTRACTION and word_of(found[0]) > 1 and self._as_words(item, found[0]):
+        if kind is Kind.CONTRACTION and dot_of(found[0]) and self._as_words(item, found[0]):
             return item
         replaced: dict[Expr, Expr] = {}
         scales: list[Expr] = []
@@ -178,9 +179,10 @@ class _Placing:
 
     def _as_words(self, tensor: Tensor, summed: Reduce) -> bool:
         """Whether both operands stay narrow, as their products are summed several at once."""
-        pair, word = factors(summed), word_of(summed)
+        pair, dot = factors(summed), dot_of(summed)
         if pair is None:
             return False
+        word = WORDS[dot]
         x, w = pair if pair[1].tensor in self._constants else pair[::-1]
         if x.tensor in self._constants or w.tensor not in self._constants or not has_words(summed, word, x, w):
             return False
@@ -189,8 +191,8 @@ class _Placing:
         reduced = self._expected.product(axis.extent for axis in summed.axes)
         elements = self._expected.product(self._signatures[w.tensor][1])
         seconds: list[float] = []
-        for size, dtype in ((1, summed.dtype), (word, w.dtype)):
-            shape = Product(lane, rows, max(1, reduced // size), 1, summed.dtype, self._target, word=size)
+        for op, size, dtype in (("", 1, summed.dtype), (dot, word, w.dtype)):
+            shape = Product(lane, rows, max(1, reduced // size), 1, summed.dtype, self._target, dot=op)
             seconds.append(fetched_product(shape, elements * dtype.bytes, self._weights))
         choice = self._ledger.decide(
             rule=RULE,

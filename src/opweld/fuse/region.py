@@ -211,18 +211,26 @@ def factors(reduce: Reduce) -> tuple[Load, Load] | None:
     return x, y
 
 
-def word_of(reduce: Reduce) -> int:
-    """Elements of a word of 32 bits of a sum of products of numbers that are narrower than it: 4 of integers of 8 bits
-    summed in 32, see `integers.py`; 2 of bfloat16 summed in float32; 1 of any other sum."""
+def dot_of(reduce: Reduce) -> str:
+    """The operator on words of 32 bits that a sum of products of numbers narrower than it is one of: `dot4` of integers
+    of 8 bits summed in 32, `dot2i` of 16 bits, see `integers.py`; `dot2` of bfloat16 summed in float32; "" of any other
+    sum."""
     body = reduce.body
     if reduce.kind != "sum" or not isinstance(body, Binary) or body.op != "mul":
-        return 1
+        return ""
     narrow = [factor.x.dtype for factor in (body.x, body.y) if isinstance(factor, Cast)]
     if len(narrow) < 2:
-        return 1
+        return ""
     if reduce.dtype is DType.I32 and all(dtype in (DType.U8, DType.I8) for dtype in narrow):
-        return WORDS["dot4"]
-    return WORDS["dot2"] if reduce.dtype is DType.F32 and all(dtype is DType.BF16 for dtype in narrow) else 1
+        return "dot4"
+    if reduce.dtype is DType.I32 and all(dtype is DType.I16 for dtype in narrow):
+        return "dot2i"
+    return "dot2" if reduce.dtype is DType.F32 and all(dtype is DType.BF16 for dtype in narrow) else ""
+
+
+def word_of(reduce: Reduce) -> int:
+    """Elements of a word of 32 bits that are multiplied and summed at once; 1 where none are."""
+    return WORDS.get(dot_of(reduce), 1)
 
 
 def counts_words(index: Dim, axis: Axis, word: int) -> bool:

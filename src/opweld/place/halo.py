@@ -10,7 +10,7 @@ from opweld.schedule.cost import GUARD, core_of
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Dim, Value, lower_constant, smallest
-from opweld.tensor.expr import Const, Load
+from opweld.tensor.expr import Expr, Load, free_atoms, loads
 
 WIDEST = 64
 """The widest halo: a wider one costs more memory traffic than the guards that it saves."""
@@ -38,13 +38,12 @@ def halo_of(node: Load, shape: Sequence[Dim]) -> tuple[tuple[int, int], ...] | N
     return tuple(halo)
 
 
-def fill_of(node: Load) -> float | Load | None:
-    """What padding around a value holds for a load whose guards it makes unnecessary: a number, or an element of
-    another value; None where that is not the same for all elements."""
-    if isinstance(node.fill, Const):
-        return float(node.fill.value)
-    same = isinstance(node.fill, Load) and not node.fill.guards and not axes_in(node.fill)
-    return node.fill if isinstance(node.fill, Load) and same else None
+def fill_of(node: Load) -> Expr | None:
+    """What padding around a value holds for a load whose guards it makes unnecessary: a number, or what is computed
+    from elements of other values; None where that is not the same for all elements."""
+    if node.fill is None or free_atoms(node.fill) or any(site.guards for site in loads(node.fill)):
+        return None
+    return node.fill
 
 
 def inside_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
@@ -54,7 +53,7 @@ def inside_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
     needed = halo_of(node, shape)
     return (
         needed is not None
-        and fill_of(node) == storage.fill
+        and fill_of(node) is storage.fill
         and all(a <= c and b <= d for (a, b), (c, d) in zip(needed, storage.halo, strict=True))
     )
 

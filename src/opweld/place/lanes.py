@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opweld.fuse.region import Kind, Member, addressed, axes_in, factors, reductions, steps_of, word_of
+from opweld.fuse.region import Kind, Member, addressed, axes_in, dot_of, factors, reductions, steps_of
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import (
     COPY,
@@ -171,7 +171,7 @@ def _of_contraction(
                 max(1, elements // max(1, extent * count)),
                 node.dtype,
                 target,
-                word=word_of(node),
+                dot=dot_of(node),
             )
             counts = _counts(extent, target)
             seconds = min(contraction(shape, v, best_height(shape, v)).seconds for v in counts)
@@ -196,7 +196,7 @@ def _of_contraction(
 def _steps(node: Reduce, along: Load, memory: Memory, expected: Expected) -> int:
     """Multiply-adds of a sum for each result. What is no constant is not packed in words: each product is one of its
     own, of numbers that were widened before."""
-    if word_of(node) > 1 and along.tensor not in memory.constants:
+    if dot_of(node) and along.tensor not in memory.constants:
         return expected.product(axis.extent for axis in node.axes)
     return steps_of(node, expected)
 
@@ -294,7 +294,7 @@ def _choose_vectors(
             1,
             node.dtype,
             target,
-            word=word_of(node),
+            dot=dot_of(node),
         )
         prices = {
             count: contraction(shape, count, best_height(shape, count)).seconds * _breadth(count) for count in counts

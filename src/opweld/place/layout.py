@@ -21,10 +21,10 @@ from opweld.schedule.cost import ITERATION, core_of, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ZERO, as_dim, product
-from opweld.tensor.expr import Load
+from opweld.tensor.expr import Expr, loads
 from opweld.tensor.program import Tensor
 
-Halo = tuple[tuple[tuple[int, int], ...], float | Load]
+Halo = tuple[tuple[tuple[int, int], ...], Expr | None]
 """Padding before and after each axis, and its value."""
 
 
@@ -46,7 +46,7 @@ def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) 
         for name in region.outputs:
             if name in storages:
                 continue
-            halo, fill = halos.get(name, (None, 0.0))
+            halo, fill = halos.get(name, (None, None))
             made = partial(dense, name, orders.dtypes[name], orders.shapes[name], orders.orders[name], halo, fill)
             storages[name] = made()
             if name in across and name not in orders.fixed and name not in recurrent:
@@ -101,19 +101,20 @@ def _halos(orders: Orders, expected: Expected, target: Target, ledger: Ledger) -
         if not guarded or maker is None or name in orders.fixed or maker.scan is not None:
             continue
         halo = [(0, 0)] * len(orders.shapes[name])
-        fills: set[float | Load] = set()
+        fills: set[Expr] = set()
         failed: dict[str, int | str] = {}
         for node in guarded:
             needed, fill = halo_of(node, orders.shapes[name]), fill_of(node)
             if needed is None or fill is None:
                 failed["reader"] = "reads it at an index or with a padding that no halo can serve"
                 break
-            if isinstance(fill, Load) and turn.get(fill.tensor, 0) > turn[name]:
-                failed["padding"] = f"{fill.tensor} is computed after it"
+            later = next((site.tensor for site in loads(fill) if turn.get(site.tensor, 0) > turn[name]), None)
+            if later is not None:
+                failed["padding"] = f"{later} is computed after it"
             fills.add(fill)
             halo = [(max(a, c), max(b, d)) for (a, b), (c, d) in zip(halo, needed, strict=True)]
         if len(fills) > 1:
-            failed["padding"] = " and ".join(map(str, sorted(fills)))
+            failed["padding"] = " and ".join(sorted(map(repr, fills)))
         tested = edge_tests(guarded, single, expected, target)
         added = expected.product(e + low + high for e, (low, high) in zip(orders.shapes[name], halo, strict=True))
         added -= expected.product(orders.shapes[name])

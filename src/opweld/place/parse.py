@@ -8,8 +8,7 @@ from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, Term
 from opweld.tensor.dim import ZERO
-from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Const, Load
+from opweld.tensor.expr import Expr, Load
 from opweld.tensor.parse import Data
 from opweld.tensor.program import Tensor
 
@@ -75,11 +74,12 @@ class _PlacedParser(RegionsParser):
         offset = self._dim() if self._accept("at") else ZERO
         terms = self._terms() if self._accept("of") else ()
         halo: tuple[tuple[int, int], ...] = ()
-        fill = 0.0
+        fill: Expr | None = None
         if self._accept("halo"):
             halo = self._halo()
             self._expect("fill")
-            fill = self._fill()
+            self.dtype = dtype
+            fill = self._expression()
         return Storage(root, dtype, terms, offset, elements, halo, fill)
 
     def _terms(self) -> tuple[Term, ...]:
@@ -108,9 +108,3 @@ class _PlacedParser(RegionsParser):
             found.append((low, self._integer()))
             self._expect(")")
         return tuple(found)
-
-    def _fill(self) -> float:
-        self.dtype = DType.F64
-        literal = self._literal()
-        assert isinstance(literal, Const)
-        return float(literal.value)

@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, floordiv, mod
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Load
+from opweld.tensor.expr import Expr
 from opweld.tensor.operators import WORD_BYTES
 
 SHORT = 256
@@ -37,7 +37,7 @@ class Storage:
 
     `root` is the value that owns the memory: the value itself, or the parent of which it is a slice. `elements` is the
     size of the root's memory. `halo` is, for each axis, the number of elements of padding before and after; they hold
-    `fill`: a number, or an element of another value, such as a zero point that is computed."""
+    `fill`: a number, or what is computed from elements of other values, as a zero point is."""
 
     root: str
     dtype: DType
@@ -45,7 +45,7 @@ class Storage:
     offset: Dim
     elements: Dim
     halo: tuple[tuple[int, int], ...] = ()
-    fill: float | Load = 0.0
+    fill: Expr | None = None
 
     def address(self, indices: Sequence[Dim]) -> Dim:
         """The linear position of an element."""
@@ -82,7 +82,7 @@ def dense(
     shape: Sequence[Dim],
     order: Sequence[int] | None = None,
     halo: Sequence[tuple[int, int]] | None = None,
-    fill: float | Load = 0.0,
+    fill: Expr | None = None,
     *,
     rows_apart: bool = False,
 ) -> Storage:

@@ -78,7 +78,11 @@ def storage_line(name: str, storage: Storage) -> str:
     if storage.terms:
         line += f" of {', '.join(map(_term, storage.terms))}"
     if storage.padded:
-        line += f" halo {', '.join(f'({low}, {high})' for low, high in storage.halo)} fill {storage.fill!r}"
+        assert storage.fill is not None, "of padding"
+        names = Names({})
+        names.dtype = storage.dtype
+        sides = ", ".join(f"({low}, {high})" for low, high in storage.halo)
+        line += f" halo {sides} fill {names.expression(storage.fill)}"
     return line
 
 

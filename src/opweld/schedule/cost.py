@@ -171,7 +171,7 @@ class Product:
     all of that is repeated, and the dtype of its sums.
 
     `pieces`: rows that do not fill a tile are computed 4, 2 and 1 at a time, as those of a symbolic number are.
-    `word`: how many products are summed at once: the reduced elements are words, of 4 bytes or 2 bfloat16."""
+    `dot`: the operator on words by which products are summed, where one does: the reduced elements are words then."""
 
     lane: int
     row: int
@@ -180,27 +180,32 @@ class Product:
     dtype: DType
     target: Target
     pieces: bool = False
-    word: int = 1
+    dot: str = ""
 
 
-def dot_products(word: int, target: Target) -> float:
-    """Multiply-adds in whose time a vector of dot products of words of so many elements is computed and added.
+def dot_products(dot: str, target: Target) -> float:
+    """Multiply-adds in whose time a vector of dot products of words by this operator is computed and added.
 
     Of four bytes: one with VNNI; two vectors of 16 bits, two sums and what is left of widening without; shifts and
-    products of each byte elsewhere. Of two bfloat16: one with AVX512-BF16, of AMD's at least; two, and what is left
-    of widening elsewhere."""
-    if word == 1:
+    products of each byte elsewhere. Of two integers of 16 bits: a product and a sum, on AVX2 on three units where
+    multiply-adds have two. Of two bfloat16: one with AVX512-BF16, of AMD's at least; two, and what is left of widening
+    elsewhere. Those of AVX2 are measured on a Zen 3."""
+    if not dot:
         return 1.0
     if target.kind == "gpu":  # tensor cores: 16 times the rate of float32, of bytes 32 times
         return 0.125
-    if word == 2 and "avx512bf16" in target.features:
-        return 4.0 if target.maker == "intel" else 1.0
-    if word == 2:
+    if dot == "dot2":
+        if "avx512bf16" in target.features:
+            return 4.0 if target.maker == "intel" else 1.0
         return 3.0
     if target.architecture != "x86_64":
-        return 12.0
-    vnni = "avx512vnni" if target.vector_bytes == 64 else "avxvnni"
-    return 1.0 if vnni in target.features else 2.0
+        return 12.0 if dot == "dot4" else 6.5
+    wide = target.vector_bytes == 64
+    if dot == "dot2i":
+        return 2.0 if wide else 1.2
+    if ("avx512vnni" if wide else "avxvnni") in target.features:
+        return 1.0
+    return 2.0 if wide else 2.8
 
 
 MATRIX_ROWS = 16
@@ -209,12 +214,12 @@ MATRIX_ROWS = 16
 MATRIX_STEP = 4
 """What rows of a tile are a multiple of: its epilogue takes so many at a time, and shares what it loads along lanes."""
 
-_MATRIX_FEATURES = {4: "amx-int8", 2: "amx-bf16"}
+_MATRIX_FEATURES = {"dot4": "amx-int8", "dot2": "amx-bf16"}
 
 
-def has_matrix_unit(word: int, target: Target) -> bool:
-    """Whether the target's matrix unit computes dot products of words of so many elements."""
-    return {"amx-tile", _MATRIX_FEATURES.get(word, "")} <= set(target.features)
+def has_matrix_unit(dot: str, target: Target) -> bool:
+    """Whether the target's matrix unit computes dot products of words by this operator."""
+    return {"amx-tile", _MATRIX_FEATURES.get(dot, "")} <= set(target.features)
 
 
 def most_matrix_rows(vectors: int) -> int:
@@ -238,7 +243,7 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
     A tile of few accumulators waits for each of them; a tail of rows or lanes costs what its tile or pieces would."""
     core = core_of(product.target)
     each = product.target.registers_each(product.dtype)
-    step_units = dot_products(product.word, product.target)
+    step_units = dot_products(product.dot, product.target)
     whole, rest = divmod(max(1, product.row), height)
     columns, tail = divmod(-(-max(1, product.lane) // product.target.vector_lanes_f32), vectors)
     tails = ((4, rest // 4), (2, rest // 2 % 2), (1, rest % 2)) if product.pieces else ((rest, 1 if rest else 0),)
@@ -307,7 +312,7 @@ def fetched_product(product: Product, weights: int, held: int) -> float:
     """Seconds of a product, or of fetching so many bytes of weights from the memory that holds so many: whichever takes
     longer, as they overlap."""
     arithmetic = contraction(product, VECTORS, best_height(product, VECTORS)).seconds
-    if has_matrix_unit(product.word, product.target):
+    if has_matrix_unit(product.dot, product.target):
         arithmetic = min(arithmetic, matrix_contraction(product, VECTORS, most_matrix_rows(VECTORS)))
     return max(arithmetic, weights / level_rate(held, product.target))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opweld.fuse.region import word_of
+from opweld.fuse.region import dot_of
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, floordiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
@@ -33,13 +33,14 @@ from opweld.tensor.operators import WORD_BYTES, WORDS
 
 def with_dots(body: Expr) -> Expr:
     """The expression, over addresses, with sums of products of narrow numbers as dot products of words."""
-    return transform(body, lambda node: _dots(node, word_of(node)) if isinstance(node, Reduce) else None)
+    return transform(body, lambda node: _dots(node, dot_of(node)) if isinstance(node, Reduce) else None)
 
 
-def _dots(node: Reduce, size: int) -> Expr | None:
-    """The sum of dot products of words of so many elements; None where neighbours of either operand are no word."""
-    if size == 1:
+def _dots(node: Reduce, op: str) -> Expr | None:
+    """The sum of dot products of words; None where neighbours of either operand are no word."""
+    if not op:
         return None
+    size = WORDS[op]
     assert isinstance(node.body, Binary)
     elements = tuple(factor.x for factor in _casts(node.body))
     fills = set(loads(*(site.fill for site in loads(*elements) if site.fill is not None)))
@@ -50,7 +51,6 @@ def _dots(node: Reduce, size: int) -> Expr | None:
     first, second = (substitute(element, {axis: ZERO}) for element in elements)
     if first.dtype is DType.I8:
         first, second = second, first
-    op = next(op for op, own in WORDS.items() if own == size)
     if op == "dot4" and (first.dtype is not DType.U8 or second.dtype is not DType.I8):
         return None
     x, y = _word(first, size), _word(second, size)

@@ -300,7 +300,7 @@ class _Walker:
         """Plain operations that combine a register with a value."""
         value = statement.value
         if isinstance(value, Binary) and value.op in WORDS:
-            return dot_products(WORDS[value.op], self.target)
+            return dot_products(value.op, self.target)
         return 3 if statement.kind.startswith("arg") else 1
 
     def size(self, dim: Dim) -> int:

@@ -199,7 +199,7 @@ class Kernel:
 
 def reads(dtype: DType, memory: DType) -> bool:
     """Whether a load of a dtype may read memory of another: elements as they are, or words of several."""
-    return dtype is memory or (dtype is DType.I32 and memory in (DType.U8, DType.I8, DType.BF16))
+    return dtype is memory or (dtype is DType.I32 and memory in (DType.U8, DType.I8, DType.I16, DType.BF16))
 
 
 # ---- traversal and rewriting -----------------------------------------------------------------------------------------

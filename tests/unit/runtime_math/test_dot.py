@@ -1,5 +1,5 @@
 """Dot products of words against NumPy: of bytes, their extremes among them, as nothing saturates and sums wrap; of
-bfloat16, whose sums are rounded to float32 twice."""
+integers of 16 bits; of bfloat16, whose sums are rounded to float32 twice."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ def test_dot_products_of_bytes(dots: Kernels) -> None:
     wanted = start.astype(np.int64) + (unsigned.astype(np.int64) * signed.astype(np.int64)).sum(-1)
     found = start.copy()
     dots.call("dot4_add", found, unsigned, signed, found.size)
+    np.testing.assert_array_equal(found, wanted.astype(np.int32))
+
+
+def test_dot_products_of_integers_of_16_bits(dots: Kernels) -> None:
+    generator = np.random.default_rng(5)
+    x, y = (generator.integers(-(2**15), 2**15, (1024, 2)).astype(np.int16) for _ in range(2))
+    x[:2], y[0], y[1] = -(2**15), -(2**15), 2**15 - 1
+    start = generator.integers(-(2**31), 2**31, 1024).astype(np.int32)
+    wanted = start.astype(np.int64) + (x.astype(np.int64) * y.astype(np.int64)).sum(-1)
+    found = start.copy()
+    dots.call("dot2i_add", found, x, y, found.size)
     np.testing.assert_array_equal(found, wanted.astype(np.int32))
 
 

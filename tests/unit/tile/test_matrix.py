@@ -126,7 +126,7 @@ def test_the_price_decides() -> None:
 
 def test_what_a_unit_is_priced_like() -> None:
     """At best eight times as many products as by vectors of words."""
-    shape = Product(256, 256, 256, 1, DType.I32, AMX, word=4)
+    shape = Product(256, 256, 256, 1, DType.I32, AMX, dot="dot4")
     ratio = contraction(shape, 2, 12).seconds / matrix_contraction(shape, 2, 32)
     assert 4 < ratio < 9
 

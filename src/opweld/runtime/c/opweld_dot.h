@@ -4,7 +4,9 @@
  *                         lane of x, unsigned, and y0 ... y3 those of y, signed. Sums wrap; nothing saturates.
  *   dot2_add(sum, x, y)   (sum + x1 * y1) + x0 * y0 in each lane, where x0 is the bfloat16 in the low half of a lane of
  *                         x, x1 that in the high half, and so for y; each of the two steps is rounded to nearest even
- *   dot4(x, y), dot2(x, y)   the same of a sum of zero
+ *   dot2i_add(sum, x, y)  sum + x0 * y0 + x1 * y1 in each lane, where x0 and x1 are the integers of 16 bits of a lane of
+ *                         x, and y0 and y1 those of y, all signed. Sums wrap.
+ *   dot4(x, y), dot2(x, y), dot2i(x, y)   the same of a sum of zero
  *
  * dot4 is one instruction with VNNI. Without, even and odd bytes are widened to 16 bits, multiplied and added in pairs: vpmaddubsw
  * would multiply bytes as they are, and saturates. Compilers widen what several products share once.
@@ -46,6 +48,22 @@ OPW_INLINE vi32 opw_dot4_add_i32(vi32 sum, vi32 x, vi32 y) {
     return sum + ((vi32)(bytes >> 16 & 255) * (y << 8 >> 24) + (vi32)(bytes >> 24) * (y >> 24));
 }
 #endif
+
+#if defined(OPW_AVX512)
+OPW_INLINE vi32 opw_dot2i_add_i32(vi32 sum, vi32 x, vi32 y) {
+    return sum + (vi32)_mm512_madd_epi16((__m512i)x, (__m512i)y);
+}
+#elif defined(OPW_AVX2)
+OPW_INLINE vi32 opw_dot2i_add_i32(vi32 sum, vi32 x, vi32 y) {
+    return sum + (vi32)_mm256_madd_epi16((__m256i)x, (__m256i)y);
+}
+#else
+OPW_INLINE vi32 opw_dot2i_add_i32(vi32 sum, vi32 x, vi32 y) {
+    return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16) + sum;
+}
+#endif
+
+OPW_INLINE vi32 opw_dot2i_i32(vi32 x, vi32 y) { return opw_dot2i_add_i32((vi32){0}, x, y); }
 
 OPW_INLINE vi32 opw_dot4_i32(vi32 x, vi32 y) { return opw_dot4_add_i32((vi32){0}, x, y); }
 

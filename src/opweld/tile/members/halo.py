@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from opweld.place.storage import Storage
 from opweld.tensor.dim import ZERO, Axis, Dim, as_dim
-from opweld.tensor.expr import Load, const
 from opweld.tile.member import MapMember, Member
 from opweld.tile.nest import nest_of
 
@@ -19,7 +18,7 @@ def sides_of(
     storage: Storage, shape: tuple[Dim, ...], storages: Mapping[str, Storage], shapes: Mapping[str, Sequence[Dim]]
 ) -> tuple[Member, ...]:
     """Each side of each axis in turn; axes after it run over their padding too, so that corners are covered once."""
-    value = storage.fill if isinstance(storage.fill, Load) else const(storage.fill, storage.dtype)
+    assert storage.fill is not None, "of padding"
     members: list[Member] = []
     for position, (low, high) in enumerate(storage.halo):
         for name, start, extent in (("before", as_dim(-low), low), ("after", shape[position], high)):
@@ -37,6 +36,6 @@ def sides_of(
                     first, length = ZERO, shape[axis]
                 axes.append(Axis(f"i{axis}", length))
                 indices[axis] = axes[-1].dim + first
-            nest = nest_of(axes, indices, value, storage, storages, shapes)
+            nest = nest_of(axes, indices, storage.fill, storage, storages, shapes)
             members.append(MapMember(nest, storage.root, (f"{name} axis {position}",), serial=True))
     return tuple(members)

@@ -14,7 +14,6 @@ from opweld.schedule.schedule import ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum
 from opweld.tensor.expr import Binary, Expr, Reduce, binary, load, substitute, transform
-from opweld.tensor.operators import WORDS
 from opweld.tile.lanes import tile_at
 from opweld.tile.matrix import factors_of
 from opweld.tile.members.map import axis_of
@@ -31,7 +30,7 @@ def matrix_refusal(nest: Nest, row: Axis, width: int, target: Target) -> str:
     node, lane = reduction_of(nest), nest.lane
     if lane is None:
         return "nothing runs along lanes"
-    if not isinstance(node.body, Binary) or not has_matrix_unit(WORDS.get(node.body.op, 1), target):
+    if not isinstance(node.body, Binary) or not has_matrix_unit(node.body.op, target):
         return "the target has no matrix unit for its products"
     loops = loop_order(node, (lane,))
     if not loops[-1].extent.constant:

@@ -193,9 +193,9 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
     total = choice.expected.product(axis.extent for axis in nest.axes)
     reduced = choice.expected.product(axis.extent for axis in node.axes)
     repeats = max(1, total // max(1, lane * rows))
-    word = WORDS.get(node.body.op, 1) if isinstance(node.body, Binary) else 1
+    dot = node.body.op if isinstance(node.body, Binary) and node.body.op in WORDS else ""
     pieces = row.extent.constant is None
-    return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=pieces, word=word)
+    return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=pieces, dot=dot)
 
 
 Make: TypeAlias = Callable[[int, str], ReductionSchedule]
@@ -205,7 +205,7 @@ Make: TypeAlias = Callable[[int, str], ReductionSchedule]
 def _choose_unit(nest: Nest, node: Reduce, row: Axis, vectors: int, choice: Choice, made: Make) -> str:
     """Where the sums of a tile are held. Nothing is asked where the target has no matrix unit for them."""
     shape = _product(nest, node, row, choice)
-    if nest.lane is None or not has_matrix_unit(shape.word, choice.target):
+    if nest.lane is None or not has_matrix_unit(shape.dot, choice.target):
         return "vector"
     bounds = {"vector": contraction(shape, vectors, best_height(shape, vectors)).seconds}
     refusal = "it shares its kernel"

@@ -1,0 +1,153 @@
+"""Values and constants of bytes, stored as products of them want their factors.
+
+unsigned   a byte whose highest bit is flipped, 128 more than the signed one: what VNNI takes for x
+signed     a byte that is 128 less than the unsigned one: what VNNI takes for w
+halves     the same number with 16 bits
+
+A value that the program computes is stored so for all that read it, so that nothing stands between memory and the
+products; one that others see, an input or an output, is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from opweld.fuse.prologues import folded
+from opweld.ledger import Ledger
+from opweld.tensor.algebra import simplify
+from opweld.tensor.dim import Axis
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Cast, Expr, Load, binary, bitcast, cast, const, load, transform
+from opweld.tensor.program import Constant, Input, Item, Tensor, TensorProgram, item_inputs, unused
+
+FLIPPED = 128
+"""What a signed byte with its highest bit flipped, as an unsigned one, is more."""
+
+UNSIGNED, HALVES = "unsigned", "halves"
+
+
+class IntegerStorage:
+    """How values and constants of a program are stored.
+
+    Attributes:
+        made: constants that are there beside those of the program, by name.
+    """
+
+    def __init__(self, program: TensorProgram, ledger: Ledger) -> None:
+        self.made: dict[str, Constant] = {}
+        self._ledger = ledger
+        self._inputs = {value.name: value for value in program.inputs}
+        self._constants = {constant.name: constant for constant in program.constants}
+        self._taken = set(program.signatures)
+        self._names: dict[tuple[str, str], str] = {}
+        self._seen = {
+            *self._inputs,
+            *(name for _, name in program.outputs),
+            *(name for item in program.items if not isinstance(item, Tensor) for name in item_inputs(item)),
+        }
+        """Values that are what others than tensors of the program take them for."""
+
+    def name(self, hint: str) -> str:
+        """One that nothing has yet."""
+        return unused(hint, self._taken)
+
+    def is_computed(self, name: str) -> bool:
+        """Whether a value may be stored otherwise for all that read it."""
+        return name not in self._seen
+
+    # ------------------------------------------------------------------------------------------------------- factors
+
+    def unsigned(self, element: Load) -> Expr:
+        """An element as an unsigned byte."""
+        if element.dtype is DType.U8:
+            return element
+        return self._stored(element, UNSIGNED) if self.is_computed(element.tensor) else flipped(element)
+
+    def signed(self, name: str) -> str:
+        """The name of a constant of signed bytes: the one itself, or what is 128 less."""
+        return name if self._constants[name].dtype is DType.I8 else self._folded(name, "signed", DType.I8, flipped)
+
+    def half(self, element: Load) -> Expr:
+        """An element of a value, with 16 bits."""
+        return self._stored(element, HALVES)
+
+    def halves(self, name: str) -> str:
+        """The name of a constant with 16 bits."""
+        return self._folded(name, HALVES, DType.I16, _widened)
+
+    # -------------------------------------------------------------------------------------------------- what is stored
+
+    def keep(self, read: set[str]) -> None:
+        """Forgets what nobody reads: what was tried and not taken stores nothing."""
+        self._names = {key: stored for key, stored in self._names.items() if stored in read or stored in self.made}
+
+    def items(self, items: Sequence[Item]) -> Iterator[Item]:
+        """The items of the program, which read values as they are stored, and after each what stores it."""
+        for value in self._inputs.values():
+            yield from self._copies(value, ())
+        for item in items:
+            if not isinstance(item, Tensor):
+                yield item
+                continue
+            yield replace(item, body=transform(item.body, self._read))
+            yield from self._copies(item, item.origin)
+
+    def _copies(self, value: Tensor | Input, origin: tuple[str, ...]) -> Iterator[Tensor]:
+        for how, (dtype, as_stored) in _STORED.items():
+            stored = self._names.get((value.name, how))
+            if stored is not None:
+                axes = tuple(Axis(f"i{number}", extent) for number, extent in enumerate(value.shape))
+                element = load(value.name, value.dtype, tuple(axis.dim for axis in axes))
+                yield Tensor(stored, dtype, axes, as_stored(element), origin)
+
+    def _read(self, node: Expr) -> Expr | None:
+        """What reads a value that is stored otherwise, from there."""
+        if isinstance(node, Load) and self.is_computed(node.tensor):
+            how = next((how for how in _STORED if (node.tensor, how) in self._names), None)
+            if how is not None:
+                stored = self._stored(node, how)
+                return flipped(stored) if how == UNSIGNED else cast(stored, node.dtype)
+        # A byte that is stored with 16 bits, and read as a wider number, need not become a byte.
+        byte = node.x if isinstance(node, Cast) and node.dtype.bytes > 1 else None
+        half = byte.x if isinstance(byte, Cast) and isinstance(byte.x, Load) else None
+        halves = {stored for (_, how), stored in self._names.items() if how == HALVES}
+        return cast(half, node.dtype) if half is not None and half.tensor in halves else None
+
+    def _stored(self, element: Load, how: str) -> Expr:
+        """An element as it is stored."""
+        dtype, as_stored = _STORED[how]
+        fill = None if element.fill is None else simplify(as_stored(element.fill))
+        name = self._named(element.tensor, how)
+        return load(name, dtype, element.indices, element.guards, fill)
+
+    def _folded(self, name: str, how: str, dtype: DType, as_stored: Callable[[Expr], Expr]) -> str:
+        if (name, how) not in self._names:
+            constant = self._constants[name]
+            axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(constant.shape))
+            body = as_stored(load(name, constant.dtype, tuple(axis.dim for axis in axes)))
+            made = self._named(name, how)
+            self.made[made] = folded(Tensor(made, dtype, axes, body, constant.origin), {name: constant})
+        return self._names[name, how]
+
+    def _named(self, name: str, how: str) -> str:
+        if (name, how) not in self._names:
+            made = self._names[name, how] = self.name(f"{name}_{how}")
+            self._ledger.call(made, f"{self._ledger.label(name)} {how}")
+        return self._names[name, how]
+
+
+def flipped(byte: Expr) -> Expr:
+    """A signed byte as an unsigned one that is 128 more, or the other way around."""
+    bit, other = (-FLIPPED, DType.U8) if byte.dtype is DType.I8 else (FLIPPED, DType.I8)
+    return bitcast(binary("bitxor", byte, const(bit, byte.dtype)), other)
+
+
+def _widened(byte: Expr) -> Expr:
+    return cast(byte, DType.I16)
+
+
+_STORED: dict[str, tuple[DType, Callable[[Expr], Expr]]] = {
+    UNSIGNED: (DType.U8, flipped),
+    HALVES: (DType.I16, _widened),
+}
