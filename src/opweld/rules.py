@@ -31,7 +31,9 @@ class DecisionRule:
 RULES: dict[str, DecisionRule] = {
     "simplify.fold": DecisionRule("none", "in every run", "computed now, from constants, or by its readers"),
     "fuse.view": DecisionRule("basic", "copy", "index arithmetic in the users"),
-    "fuse.integer": DecisionRule("basic", "floats", "sums of integers, as bytes, with 16 bits or as whole floats, scaled after it"),
+    "fuse.integer": DecisionRule(
+        "basic", "floats", "sums of integers, of 8 or 16 bits or in whole floats, scaled after it"
+    ),
     "fuse.precision": DecisionRule("basic", "fp32", "operands rounded to bf16, or weights to int8 or int4"),
     "fuse.prologue": DecisionRule("none", "in memory", "computed by the contraction that multiplies it, in registers"),
     "fuse.chain": DecisionRule("basic", "separate", "computed inside the user"),

@@ -31,7 +31,8 @@ import numpy as np
 from opweld.fuse.factor_prices import lanes_and_rows
 from opweld.fuse.integer_storage import FLIPPED, IntegerStorage
 from opweld.fuse.prologues import folded
-from opweld.fuse.region import Kind, axes_in, classify, has_words, reductions
+from opweld.fuse.region import Kind, axes_in, classify, counts_words, has_words, reductions
+from opweld.fuse.saturation import gains_by_pairs, pairs_fit
 from opweld.ledger import Alternative, Ledger, cheapest
 from opweld.schedule.cost import LAUNCH, Product, core_of, fetched_product, traffic
 from opweld.schedule.expected import Expected
@@ -273,7 +274,8 @@ class _Integers:
         lane, rows = lanes_and_rows(item, along, across, self._expected)
         elements = self._expected.product(axis.extent for axis in along)
         floats = Product(lane, rows, count, 1, summed.dtype, self._target)
-        bytes_ = Product(lane, rows, max(1, count // WORD), 1, DType.I32, self._target, dot="dot4")
+        dot = "dot4s" if "integers" not in failed and self._pairs_fit(summed, w) else "dot4"
+        bytes_ = Product(lane, rows, max(1, count // WORD), 1, DType.I32, self._target, dot=dot)
         halves = Product(lane, rows, max(1, count // HALF), 1, DType.I32, self._target, dot="dot2i")
         # What is shifted and scaled: a window's operand for each product, one that many results share once.
         shared = lane if kind is Kind.CONTRACTION else 1
@@ -304,6 +306,17 @@ class _Integers:
             reason=str(reasons[best]),
             failed=failed,
         )
+
+    def _pairs_fit(self, summed: Reduce, w: _Quantized) -> bool:
+        """Whether the target gains by weights whose pairs fit, and these are such."""
+        if not gains_by_pairs(self._target):
+            return False
+        constant = self._constants[w.element.tensor]
+        weights = constant.read()
+        signed = weights if constant.dtype is DType.I8 else weights.astype(np.int16) - FLIPPED
+        places = enumerate(w.element.indices)
+        neighbours = {p for p, index in places if any(counts_words(index, axis, WORD) for axis in summed.axes)}
+        return any(pairs_fit(signed, place) for place in neighbours)
 
     def _stored_wide(self, element: Load) -> float:
         """Seconds that storing the elements of a value with 16 bits takes more, and copying those that others see."""

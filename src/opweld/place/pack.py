@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from opweld.fuse.region import Kind, Member, Region, axes_in, counts_words, reductions, word_of
+from opweld.fuse.saturation import gains_by_pairs, pairs_fit
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes, lanes_last
@@ -35,6 +36,7 @@ from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim, product
+from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
 from opweld.tensor.program import Constant, Tensor
 
@@ -190,6 +192,8 @@ class _Packer:
         fits = slope is ONE and all(coefficient % width == 0 for _, coefficient in others.terms)
         rows, blocks = self._weight_prices(tensor, lanes, node, position)
         words = _words(node, reductions(tensor.body)[0], across)
+        fit = words is not None and gains_by_pairs(self._target) and constant.dtype is DType.I8
+        fit = fit and pairs_fit(constant.read(), words or 0)
         choice = self._ledger.decide(
             rule="place.pack",
             site=tensor.origin,
@@ -203,10 +207,10 @@ class _Packer:
             failed={} if fits else {"index": str(node.indices[position])},
         )
         shape = constant.shape
-        if choice == "blocked":
-            return self._repacked(constant, blocked("", constant.dtype, shape, order, position, width, words))
-        if words is not None:
-            return self._repacked(constant, blocked("", constant.dtype, shape, order, position, shape[position], words))
+        if choice == "blocked" or words is not None:
+            block = width if choice == "blocked" else shape[position]
+            packed = blocked("", constant.dtype, shape, order, position, block, words)
+            return self._repacked(constant, replace(packed, pairs_fit=fit))
         return self._repacked(constant, dense("", constant.dtype, tuple(map(as_dim, shape)), (*order, position)))
 
     def _weight_prices(self, tensor: Tensor, lanes: Lanes, node: Load, position: int) -> tuple[float, float]:

@@ -73,6 +73,9 @@ class _PlacedParser(RegionsParser):
         root = self._name() if self._accept("in") else name
         offset = self._dim() if self._accept("at") else ZERO
         terms = self._terms() if self._accept("of") else ()
+        pairs_fit = self._accept("pairs")
+        if pairs_fit:
+            self._expect("fit")
         halo: tuple[tuple[int, int], ...] = ()
         fill: Expr | None = None
         if self._accept("halo"):
@@ -80,7 +83,7 @@ class _PlacedParser(RegionsParser):
             self._expect("fill")
             self.dtype = dtype
             fill = self._expression()
-        return Storage(root, dtype, terms, offset, elements, halo, fill)
+        return Storage(root, dtype, terms, offset, elements, halo, fill, pairs_fit)
 
     def _terms(self) -> tuple[Term, ...]:
         terms = [self._term()]

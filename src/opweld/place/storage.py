@@ -37,7 +37,8 @@ class Storage:
 
     `root` is the value that owns the memory: the value itself, or the parent of which it is a slice. `elements` is the
     size of the root's memory. `halo` is, for each axis, the number of elements of padding before and after; they hold
-    `fill`: a number, or what is computed from elements of other values, as a zero point is."""
+    `fill`: a number, or what is computed from elements of other values, as a zero point is. `pairs_fit`: of
+    constant bytes in words, whether they are as `saturation.pairs_fit` says."""
 
     root: str
     dtype: DType
@@ -46,6 +47,7 @@ class Storage:
     elements: Dim
     halo: tuple[tuple[int, int], ...] = ()
     fill: Expr | None = None
+    pairs_fit: bool = False
 
     def address(self, indices: Sequence[Dim]) -> Dim:
         """The linear position of an element."""

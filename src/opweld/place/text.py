@@ -77,6 +77,8 @@ def storage_line(name: str, storage: Storage) -> str:
         line += f" at {size_text(storage.offset)}"
     if storage.terms:
         line += f" of {', '.join(map(_term, storage.terms))}"
+    if storage.pairs_fit:
+        line += " pairs fit"
     if storage.padded:
         assert storage.fill is not None, "of padding"
         names = Names({})

@@ -176,7 +176,7 @@ UNARY: Mapping[str, Operator] = {
 
 WORD_BYTES = 4
 
-WORDS: Mapping[str, int] = {"dot4": 4, "dot2": 2, "dot2i": 2}
+WORDS: Mapping[str, int] = {"dot4": 4, "dot4s": 4, "dot2": 2, "dot2i": 2}
 """Elements of a word of 32 bits of each operator on words: the products that it sums."""
 
 BINARY: Mapping[str, Operator] = {
@@ -205,14 +205,16 @@ BINARY: Mapping[str, Operator] = {
     "shr": _cheap(np.right_shift),
     "atan2": _expensive(np.arctan2),
     "dot4": _cheap(_dot4),
+    "dot4s": _cheap(_dot4),
     "dot2": Operator(_dot2, result=DType.F32),
     "dot2i": _cheap(_dot2i),
 }
 """Binary operators. Both operands have one dtype. Integer `div` truncates, `mod` has the sign of the divisor, `fmod`
 that of the dividend; integer division by zero is an error at run time. `min` and `max` propagate NaN. Comparisons give
 BOOL. Operators on words are of two int32: `dot4` sums the four bytes of x as unsigned times those of y as signed
-integers; `dot2` the two bfloat16 of x times those of y, in float32 that is rounded after each step; `dot2i` the two
-signed integers of 16 bits of x times those of y."""
+integers, `dot4s` the same where the first two products, and the last two, are known to sum to 16 bits; `dot2` the two
+bfloat16 of x times those of y, in float32 that is rounded after each step; `dot2i` the two signed integers of 16 bits
+of x times those of y."""
 
 REDUCTIONS: Mapping[str, Reduction] = {
     "sum": Reduction(0),

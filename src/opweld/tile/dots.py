@@ -5,6 +5,8 @@ sum<k>(mul(i32(x[k]), i32(w[4*j + k % 4 + ...])))   becomes   sum<k'>(dot4(x[k']
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from opweld.fuse.region import dot_of
@@ -31,12 +33,13 @@ from opweld.tensor.expr import (
 from opweld.tensor.operators import WORD_BYTES, WORDS
 
 
-def with_dots(body: Expr) -> Expr:
-    """The expression, over addresses, with sums of products of narrow numbers as dot products of words."""
-    return transform(body, lambda node: _dots(node, dot_of(node)) if isinstance(node, Reduce) else None)
+def with_dots(body: Expr, fits: Callable[[str], bool]) -> Expr:
+    """The expression, over addresses, with sums of products of narrow numbers as dot products of words. `fits`: whether
+    what lies in a memory are signed bytes of which pairs, times any unsigned ones, sum to 16 bits."""
+    return transform(body, lambda node: _dots(node, dot_of(node), fits) if isinstance(node, Reduce) else None)
 
 
-def _dots(node: Reduce, op: str) -> Expr | None:
+def _dots(node: Reduce, op: str, fits: Callable[[str], bool]) -> Expr | None:
     """The sum of dot products of words; None where neighbours of either operand are no word."""
     if not op:
         return None
@@ -53,6 +56,8 @@ def _dots(node: Reduce, op: str) -> Expr | None:
         first, second = second, first
     if op == "dot4" and (first.dtype is not DType.U8 or second.dtype is not DType.I8):
         return None
+    if op == "dot4" and isinstance(second, Load) and fits(second.tensor):
+        op = "dot4s"
     x, y = _word(first, size), _word(second, size)
     if x is None or y is None:
         return None

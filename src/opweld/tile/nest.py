@@ -82,7 +82,7 @@ def nest_of(
     store = storage.address([index.substitute(single) for index in indices])
     mark = ZERO if lane is None else lane.dim.substitute(single)
     own, body, (store, mark) = split(own, resolve(substitute(body, single), storages, shapes), (store, mark))
-    body = with_dots(body) if words else body
+    body = with_dots(body, lambda name: name in storages and storages[name].pairs_fit) if words else body
     # Of an axis that was split, neighbours lie on the part whose step is one.
     part = next((axis for axis in own if mark.coefficient(axis) is ONE), None)
     nest = join_axes(Nest(own, store, body, part, "" if lane is None else lane.name, limits or {}))

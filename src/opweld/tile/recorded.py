@@ -15,7 +15,7 @@ from opweld.tile.kernels import Scheduled
 from opweld.tile.module import ModuleVariant
 from opweld.tile.tile import Accumulate, Statement, walk_statements
 
-COMPUTES = {"dot4": "int8", "dot2": "bf16", "dot2i": "int8"}
+COMPUTES = {"dot4": "int8", "dot4s": "int8", "dot2": "bf16", "dot2i": "int8"}
 """What is multiplied by operators on words, as ceilings of machines call it."""
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from opweld.fuse.region import dot_of, reductions
+from opweld.fuse.saturation import pairs_fit
 from opweld.ledger import Ledger
 from opweld.target import Target
 from opweld.tensor.dtype import DType
@@ -35,8 +36,8 @@ def with_bytes(text: str, seed: int = 0) -> TensorProgram:
         return random.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
 
     known = {c.name: data(c.dtype.numpy, c.shape) for c in program.constants}
-    made = (dataclasses.replace(c, read=lambda name=c.name: known[name]) for c in program.constants)
-    return dataclasses.replace(program, constants=tuple(made))
+    made = (replace(c, read=lambda name=c.name: known[name]) for c in program.constants)
+    return replace(program, constants=tuple(made))
 
 
 def compiled_of(
@@ -89,11 +90,41 @@ def test_products_of_any_bytes_are_exact(x: str, w: str, zeros: bool, way: str) 
 
 def test_where_bytes_are_multiplied_as_they_are_they_are_stored_so() -> None:
     """With VNNI: products of 16 bits take twice as long. Without, they take less than bytes that are widened."""
-    vnni = dataclasses.replace(V4, features=(*V4.features, "avx512vnni"))
+    vnni = replace(V4, features=(*V4.features, "avx512vnni"))
     for target, way in ((vnni, "integers"), (V3, "halves")):
         _, compiled = compiled_of(quantized(64, 256, 256), target)
         (decision,) = [d for d in compiled.ledger if d.rule == RULE]
         assert decision.taken == way
+
+
+def test_bytes_whose_pairs_fit_16_bits_are_multiplied_as_they_are() -> None:
+    """Where the instruction saturates: the largest bytes times weights whose sums by two are 128 and -128, and 129."""
+    pairs = np.array([(64, 64), (-1, -127), (127, 1), (-128, 127), (-64, -64), (0, 128 - 1)], np.int8)
+    weights = np.repeat(pairs.reshape(-1, 1), 40, 1)
+    text = quantized(16, len(weights), 40, "u8", "i8")
+    for first, fits in ((64, True), (65, False)):
+        weights[0] = first
+        program = with_bytes(text)
+        read = weights.copy().view
+        known = [replace(c, read=read) if c.name == "w" else c for c in program.constants]
+        program = replace(program, constants=tuple(known))
+        compiled = compile_with(program, Ledger(), V3)
+        assert any("dot4s(" in print_kernel(item.kernel) for item in compiled.kernels) == fits
+        feeds = {"x": np.full((16, len(weights)), 255, np.uint8)}
+        found, wanted = run(compiled, feeds), interpret(program, feeds, float64=True)
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("pair", "fits"), [((64, 64), True), ((127, 2), False), ((-128, -1), False), ((-127, 127), True)]
+)
+def test_pairs_that_fit(pair: tuple[int, int], fits: bool) -> None:
+    weights = np.zeros((6, 3), np.int8)
+    weights[2:4, 1] = pair
+    assert pairs_fit(weights, 0) == fits
+    assert not pairs_fit(weights, 1), "three are no pairs"
+    assert pairs_fit(np.roll(weights, 1, 0), 0), "neighbours of two pairs"
 
 
 def test_products_of_pairs_need_no_four_neighbours() -> None:
@@ -229,8 +260,8 @@ def test_long_sums_that_may_be_inexact_are_of_floats(size: int) -> None:
 def test_scales_that_are_no_numbers_stay_where_they_are(scale: float) -> None:
     program = with_bytes(quantized(7, 12, 21))
     odd = np.full(21, scale, np.float32)
-    constants = (dataclasses.replace(c, read=lambda: odd) if c.name == "scale" else c for c in program.constants)
-    compiled = compile_with(dataclasses.replace(program, constants=tuple(constants)), Ledger(), V3)
+    constants = (replace(c, read=lambda: odd) if c.name == "scale" else c for c in program.constants)
+    compiled = compile_with(replace(program, constants=tuple(constants)), Ledger(), V3)
     assert not [d for d in compiled.ledger if d.rule == RULE]
 
 
@@ -304,8 +335,8 @@ output y = product
 """
     program = with_bytes(text)
     zeros = np.arange(-10, 11, dtype=np.int32).reshape(21, 1)
-    known = (dataclasses.replace(c, read=lambda: zeros) if c.name == "zero" else c for c in program.constants)
-    program = dataclasses.replace(program, constants=tuple(known))
+    known = (replace(c, read=lambda: zeros) if c.name == "zero" else c for c in program.constants)
+    program = replace(program, constants=tuple(known))
     compiled = compile_with(program, Ledger(), V3)
     assert sums_of_bytes(compiled) == 1
     check(program, compiled)

@@ -19,3 +19,8 @@ EXPORT dot2i_add(int32_t *sum, const int32_t *x, const int32_t *y, int64_t n) {
     for (int64_t i = 0; i + OPW_LANES <= n; i += OPW_LANES)
         opw_store_i32(sum + i, opw_dot2i_add_i32(opw_load_i32(sum + i), opw_load_i32(x + i), opw_load_i32(y + i)));
 }
+
+EXPORT dot4s_add(int32_t *sum, const int32_t *x, const int32_t *y, int64_t n) {
+    for (int64_t i = 0; i + OPW_LANES <= n; i += OPW_LANES)
+        opw_store_i32(sum + i, opw_dot4s_add_i32(opw_load_i32(sum + i), opw_load_i32(x + i), opw_load_i32(y + i)));
+}

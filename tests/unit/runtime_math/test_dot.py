@@ -21,6 +21,17 @@ def test_dot_products_of_bytes(dots: Kernels) -> None:
     np.testing.assert_array_equal(found, wanted.astype(np.int32))
 
 
+def test_dot_products_of_bytes_whose_pairs_fit_16_bits(dots: Kernels) -> None:
+    generator = np.random.default_rng(6)
+    unsigned = generator.integers(0, 256, (1024, 4)).astype(np.uint8)
+    signed = generator.integers(-64, 65, (1024, 4)).astype(np.int8)
+    unsigned[:3], signed[0], signed[1], signed[2] = 255, 64, -64, (127, 1, -128, 127)
+    wanted = (unsigned.astype(np.int64) * signed.astype(np.int64)).sum(-1)
+    found = np.zeros(1024, np.int32)
+    dots.call("dot4s_add", found, unsigned, signed, found.size)
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_dot_products_of_integers_of_16_bits(dots: Kernels) -> None:
     generator = np.random.default_rng(5)
     x, y = (generator.integers(-(2**15), 2**15, (1024, 2)).astype(np.int16) for _ in range(2))

@@ -2,14 +2,16 @@
  *
  *   dot4_add(sum, x, y)   sum + x0 * y0 + x1 * y1 + x2 * y2 + x3 * y3 in each lane, where x0 ... x3 are the bytes of a
  *                         lane of x, unsigned, and y0 ... y3 those of y, signed. Sums wrap; nothing saturates.
+ *   dot4s_add(sum, x, y)  the same where x0 * y0 + x1 * y1, and so the other two, are known to be integers of 16 bits
  *   dot2_add(sum, x, y)   (sum + x1 * y1) + x0 * y0 in each lane, where x0 is the bfloat16 in the low half of a lane of
  *                         x, x1 that in the high half, and so for y; each of the two steps is rounded to nearest even
  *   dot2i_add(sum, x, y)  sum + x0 * y0 + x1 * y1 in each lane, where x0 and x1 are the integers of 16 bits of a lane of
  *                         x, and y0 and y1 those of y, all signed. Sums wrap.
  *   dot4(x, y), dot2(x, y), dot2i(x, y)   the same of a sum of zero
  *
- * dot4 is one instruction with VNNI. Without, even and odd bytes are widened to 16 bits, multiplied and added in pairs: vpmaddubsw
- * would multiply bytes as they are, and saturates. Compilers widen what several products share once.
+ * dot4 is one instruction with VNNI. Without, even and odd bytes are widened to 16 bits, multiplied and added in pairs:
+ * vpmaddubsw multiplies bytes as they are, and its sums of two saturate, so that it is for dot4s alone. Compilers widen
+ * what several products share once.
  *
  * dot2 is one instruction with AVX512-BF16, which takes denormal operands for zero and makes zero of denormal results,
  * whatever the control word says. Without, both halves are widened to float, multiplied and added.
@@ -48,6 +50,20 @@ OPW_INLINE vi32 opw_dot4_add_i32(vi32 sum, vi32 x, vi32 y) {
     return sum + ((vi32)(bytes >> 16 & 255) * (y << 8 >> 24) + (vi32)(bytes >> 24) * (y >> 24));
 }
 #endif
+
+#if defined(OPW_AVX512) && !defined(__AVX512VNNI__)
+OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) {
+    return sum + (vi32)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)x, (__m512i)y), _mm512_set1_epi16(1));
+}
+#elif defined(OPW_AVX2) && !defined(OPW_AVX512) && !defined(__AVXVNNI__)
+OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) {
+    return sum + (vi32)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)x, (__m256i)y), _mm256_set1_epi16(1));
+}
+#else
+OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) { return opw_dot4_add_i32(sum, x, y); }
+#endif
+
+OPW_INLINE vi32 opw_dot4s_i32(vi32 x, vi32 y) { return opw_dot4s_add_i32((vi32){0}, x, y); }
 
 #if defined(OPW_AVX512)
 OPW_INLINE vi32 opw_dot2i_add_i32(vi32 sum, vi32 x, vi32 y) {
