@@ -47,6 +47,7 @@ def quantize(
     precision: Precision = "int8",
     ranges: Ranges = "best",
     activations: Codes = "uint8",
+    reduce_range: bool = False,
     max_error: float | None = None,
     metric: Metric | None = None,
     keep: Iterable[str] = (),
@@ -67,6 +68,9 @@ def quantize(
             is measured, and int4 is rounded as makes up for it (GPTQ) where the error falls by that.
         ranges: of activations: `minmax`, `percentile` (99.99), `entropy`, `mse`, or `best`, which measures all four.
         activations: `uint8` or `int8`, with a zero point in either case.
+        reduce_range: for processors with AVX2 or AVX-512 and without VNNI: weights of `int8` of which no two
+            neighbours exceed 128 together, in place of 127 each. The fastest instruction for bytes there saturates
+            beyond that: opweld does not use it then, other runtimes do, and are wrong.
         max_error: what the outputs may lose, as the root of the squared differences' sum over that of the squared
             answers' sum. The nodes that lose most by predicted second saved become int8 weights alone, then float,
             until it is kept.
@@ -79,7 +83,7 @@ def quantize(
     Raises OptionError for a wrong option, InputError naming sample and input for data that the model does not take, for
     none, and for NaN and infinity; UnsupportedError where nothing can be quantised; what `compile` raises.
     """
-    asked = Request(precision, ranges, activations, max_error, metric, tuple(keep), progress)
+    asked = Request(precision, ranges, activations, reduce_range, max_error, metric, tuple(keep), progress)
     asked.check_data(data, held_out, random)
     inputs = declared_inputs(read_model(onnx_model(model))[0].graph)
     samples = random_samples(random, inputs) if random is not None else None
@@ -91,7 +95,7 @@ def quantize(
     if random is not None:
         work.notes.append("the samples are random numbers, as was asked: ranges and errors are not those of real data")
     if samples is None:
-        versions = {layer.node: version_of(graph, layer, precision) for layer in work.layers}
+        versions = {layer.node: version_of(graph, layer, precision, reduced=reduce_range) for layer in work.layers}
         return work.report(_Plan(Setting(versions, {}), None, {}), None)
     return work.calibrated(samples, apart)
 
@@ -192,7 +196,7 @@ class _Work:
             plain: dict[int, Version] = {}
             for i, layer in enumerate(self.layers):
                 tell(asked.progress, "rounding weights", i, len(self.layers))
-                plain[layer.node] = version_of(graph, layer, asked.precision, rounding, observed)
+                plain[layer.node] = version_of(graph, layer, asked.precision, rounding, observed, asked.reduce_range)
             versions[rounding, False] = plain
             better = {layer.node: corrected(graph, layer, plain[layer.node], observed) for layer in self.layers}
             if any(version.bias is not None for version in better.values()):
@@ -220,7 +224,7 @@ class _Work:
             steps = steps_back(setting, alone, budget)
             place = within(steps, budget.loss, budget.most, asked.progress)
         while True:
-            made = Writer(self.graph, asked.activations).write(self.layers, steps[place], self.placement)
+            made = self._writer().write(self.layers, steps[place], self.placement)
             runner = Shaped(made, asked.progress)
             answers = [runner.run(sample) for sample in observed.samples]
             if asked.max_error is None or loss(answers) <= asked.max_error or place == len(steps) - 1:
@@ -242,7 +246,7 @@ class _Work:
     def _saved(self, setting: Setting, observed: Observed) -> dict[int, float]:
         """Predicted seconds that each layer saves, by node: of the models as they are and as they would be written."""
         layers = {layer.name: layer.node for layer in self.layers}
-        made = Writer(self.graph, self.asked.activations).write(self.layers, setting, self.placement)
+        made = self._writer().write(self.layers, setting, self.placement)
         shapes = {name: array.shape for name, array in observed.samples[0].items()}
         before, after = (
             seconds_of(compile_model(fixed(model, shapes), progress=self.asked.progress), layers)
@@ -250,10 +254,13 @@ class _Work:
         )
         return {node: before[node] - after[node] for node in layers.values()}
 
+    def _writer(self) -> Writer:
+        return Writer(self.graph, self.asked.activations, reduced=self.asked.reduce_range)
+
     def report(self, plan: _Plan, observed: Observed | None) -> Quantized:
         """What is handed back."""
         graph, setting, asked = self.graph, plan.setting, self.asked
-        made = plan.model or Writer(graph, asked.activations).write(self.layers, setting, self.placement)
+        made = plan.model or self._writer().write(self.layers, setting, self.placement)
         integer = [layer for layer in self.layers if layer.node in setting.integer]
         codes = needed(graph, integer) if self.placement is not None else {}
         nodes: dict[int, NodeReport] = {}

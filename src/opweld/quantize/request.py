@@ -25,6 +25,7 @@ class Request:
     precision: Precision
     ranges: Ranges
     activations: Codes
+    reduce_range: bool
     max_error: float | None
     metric: Metric | None
     keep: tuple[str, ...]

@@ -51,8 +51,21 @@ class Setting:
         return {node for node, version in self.versions.items() if version.precision == "int8"}
 
 
+def codes_of(graph: Graph, layer: Layer, reduced: bool, least: NDArray[np.float64] | float = 0.0) -> Weights:
+    """Weights of int8 by channel, no scale below `least`. `reduced`: neighbours of what is summed, which an instruction
+    multiplies and adds, are as small as it takes that their sums fit 16 bits."""
+    weights = graph.array(layer.weights)
+    paired = layer.sums if layer.sums is not None or layer.axis is None else 1 - layer.axis
+    return quantize_weights(weights, layer.axis, least, paired=paired if reduced and layer.data else None)
+
+
 def version_of(
-    graph: Graph, layer: Layer, precision: Precision, rounding: Rounding = "nearest", observed: Observed | None = None
+    graph: Graph,
+    layer: Layer,
+    precision: Precision,
+    rounding: Rounding = "nearest",
+    observed: Observed | None = None,
+    reduced: bool = False,
 ) -> Version:
     """A layer at a precision: int4 in blocks where its weights are a matrix of whole blocks, else int8 by channel;
     gathered rows are stored weights at any precision."""
@@ -65,7 +78,7 @@ def version_of(
             return Version(precision, made, None, rounding)
         return Version(precision, quantize_blocks(weights, layer.sums, block))
     alone = precision if precision == "int8" and layer.data else "int8-weights"
-    return Version(alone, quantize_weights(weights, layer.axis))
+    return Version(alone, codes_of(graph, layer, reduced and alone == "int8"))
 
 
 def block_of(layer: Layer, weights: Array) -> int:

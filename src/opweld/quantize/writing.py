@@ -14,8 +14,8 @@ from opweld.calibration.edits import Edits
 from opweld.calibration.graph import Graph, Layer
 from opweld.quantize.placement import Placement, needed
 from opweld.quantize.scales import Affine, Codes, least_weight_scales
-from opweld.quantize.versions import Setting, Version
-from opweld.tensor.integer_weights import Weights, quantize_weights
+from opweld.quantize.versions import Setting, Version, codes_of
+from opweld.tensor.integer_weights import Weights
 
 Array = NDArray[Any]
 
@@ -26,9 +26,11 @@ INT4_SINCE = 10
 class Writer:
     """A copy of a model that becomes quantised."""
 
-    def __init__(self, graph: Graph, codes: Codes) -> None:
+    def __init__(self, graph: Graph, codes: Codes, *, reduced: bool = False) -> None:
+        """`reduced`: as for `codes_of`."""
         self._graph = graph
         self._codes = codes
+        self._reduced = reduced
         self._edits = Edits(graph)
         self._written: dict[str, list[tuple[Weights, str]]] = {}
 
@@ -67,7 +69,7 @@ class Writer:
         if bias is not None and ranges and layer.axis is not None:
             least = least_weight_scales(bias, ranges[layer.data].scale)
             if (least > weights.scales).any():
-                weights = quantize_weights(self._graph.array(layer.weights), layer.axis, least)
+                weights = codes_of(self._graph, layer, self._reduced, least)
         renamed[layer.weights] = self._dequantized(layer, weights)
         if bias is None:
             return

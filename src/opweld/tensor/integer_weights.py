@@ -45,19 +45,36 @@ class Weights:
 
 
 def quantize_weights(
-    weights: Array, axis: int | None, least: NDArray[np.float64] | float = 0.0, largest: int = 127
+    weights: Array,
+    axis: int | None,
+    least: NDArray[np.float64] | float = 0.0,
+    largest: int = 127,
+    paired: int | None = None,
 ) -> Weights:
     """Symmetric codes from -`largest` to `largest`, a scale a channel of `axis`, none below `least`.
 
-    A channel of zeros takes the largest scale of the others: its codes are 0, and its bias as fine as theirs."""
+    A channel of zeros takes the largest scale of the others: its codes are 0, and its bias as fine as theirs. `paired`:
+    an axis of which neighbours, 2i and 2i + 1, sum to no more than `largest` + 1 where they have one sign."""
     others = tuple(i for i in range(weights.ndim) if i != axis) if axis is not None else None
-    reach = np.abs(weights).max(axis=others) if weights.size else np.zeros(())
+    reached = np.abs(weights) if paired is None else _paired(weights, paired)
+    reach = reached.max(axis=others) if weights.size else np.zeros(())
     scales = np.asarray(reach, np.float64) / largest
     scales = np.where(scales < LEAST_SCALE, scales.max(initial=0.0), scales)
     scales = np.maximum(np.where(scales < LEAST_SCALE, 1.0, scales), least).astype(np.float32)
     spread = scales if axis is None else _along(scales, axis, weights.ndim)
     codes = np.clip(np.round(weights / spread), -largest, largest).astype(np.int8)
     return Weights(codes, scales, axis)
+
+
+def _paired(weights: Array, axis: int) -> Array:
+    """The magnitudes of weights, or of the sums of neighbours of one sign where they are larger."""
+    moved = np.moveaxis(weights, axis, -1)
+    even = moved.shape[-1] // 2 * 2
+    first, second = moved[..., 0:even:2], moved[..., 1:even:2]
+    sums = np.where(first * second > 0, np.abs(first + second), 0)
+    reached = np.abs(moved)
+    reached[..., 0:even:2] = np.maximum(reached[..., 0:even:2], sums)
+    return np.moveaxis(reached, -1, axis)
 
 
 def quantize_blocks(weights: Array, axis: int, block: int) -> Weights:

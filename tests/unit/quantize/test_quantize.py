@@ -88,6 +88,36 @@ def test_a_quantised_model_is_standard_and_near_by_the_reference() -> None:
     assert 0 < error(done.model, feeds) < 0.05
 
 
+def pair_sums(model: onnx.ModelProto) -> dict[str, int]:
+    """The most that two neighbours of what is summed, of one sign, make together, by operator."""
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    makers = {name: node for node in model.graph.node for name in node.output}
+    found: dict[str, int] = {}
+    for node in model.graph.node:
+        if node.op_type in ("Conv", "MatMul"):
+            codes = values[makers[node.input[1]].input[0]].astype(int)
+            summed = np.moveaxis(codes, 1 if node.op_type == "Conv" else 0, 0)
+            first, second = summed[0 : len(summed) // 2 * 2 : 2], summed[1::2]
+            sums = [np.maximum(s * first, 0) + np.maximum(s * second, 0) for s in (1, -1)]
+            found[node.op_type] = max(found.get(node.op_type, 0), int(np.max(sums, initial=0)))
+    return found
+
+
+def test_neighbours_of_a_reduced_range_fit_16_bits_times_any_byte() -> None:
+    done, plain = (opweld.quantize(network(), samples(), reduce_range=reduced) for reduced in (True, False))
+    assert pair_sums(done.model).keys() == {"Conv", "MatMul"}
+    assert max(pair_sums(done.model).values()) <= 128 < max(pair_sums(plain.model).values())
+    assert done.error is not None and plain.error is not None and done.error < 2 * plain.error
+
+
+def test_a_range_is_reduced_as_far_as_neighbours_ask_for() -> None:
+    weights = np.array([[100, 60, 30], [-90, 60, 30], [0, 0, 127]], np.float32)
+    made = quantize_weights(weights, 1, paired=0)
+    np.testing.assert_allclose(made.scales, [100 / 127, 120 / 127, 1], rtol=1e-6)
+    assert made.codes[:2, 1].sum() <= 128
+    np.testing.assert_array_equal(made.codes[:, 2], [30, 30, 127])
+
+
 def test_pooling_shares_the_scale_of_what_it_reads() -> None:
     nodes = opweld.quantize(network(), samples()).model.graph.node
     makers = {name: node for node in nodes for name in node.output}
