@@ -22,7 +22,10 @@ def bench(
     *,
     options: Options,
     vs: Annotated[
-        str, typer.Option("--vs", metavar="NAMES", help="Runtimes to compare with: onnxruntime, openvino; or none.")
+        str,
+        typer.Option(
+            "--vs", metavar="NAMES", help="Runtimes to compare with: onnxruntime, onnxruntime-exact, openvino; or none."
+        ),
     ] = "onnxruntime",
     levels: Annotated[
         str | None,

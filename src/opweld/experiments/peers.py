@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,21 +36,28 @@ def check_installed(names: Iterable[str]) -> None:
     """Raises OptionError for a runtime that is not installed: before a model is compiled to be compared with it."""
     for name in names:
         try:
-            import_module(name)
+            import_module(_package(name))
         except ImportError as error:
             raise _missing(name) from error
 
 
 def _missing(name: str) -> OptionError:
-    return OptionError(f"{name} is not installed: pip install 'opweld[{name}]', or leave it out with --vs")
+    return OptionError(f"{name} is not installed: pip install 'opweld[{_package(name)}]', or leave it out with --vs")
 
 
-def _onnxruntime(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
+def _package(name: str) -> str:
+    """The package, and the extra, of a runtime."""
+    return name.partition("-")[0]
+
+
+def _onnxruntime(model: Path, feeds: Mapping[str, Array], threads: int, exact: bool = False) -> Run:
     runtime: Any = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, feeds)
 
@@ -79,6 +87,8 @@ def _openvino(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
 
 PEERS: dict[str, Callable[[Path, Mapping[str, Array], int], Run]] = {
     "onnxruntime": _onnxruntime,
+    "onnxruntime-exact": partial(_onnxruntime, exact=True),
     "openvino": _openvino,
 }
-"""The runtimes that can be compared with, by the name of their package and extra."""
+"""The runtimes that can be compared with, by the name of their package and extra. `onnxruntime-exact` is told not to
+saturate where products of bytes do without VNNI."""
