@@ -68,9 +68,10 @@ def examined(session: Session, tensors: Tensors, settings: Settings) -> Examined
     threads: Sequence[int] = (1,)
     try:
         one = _row(session, 0)
-        threads = _useful(tensors, settings, one)
+        alone: dict[int, float] = {}
+        threads = _useful(tensors, settings, one, alone)
         for count in threads:
-            _measure(tensors, rows, one, count, _SECONDS / len(threads), seconds)
+            _measure(tensors, rows, one, count, _SECONDS / len(threads), alone, seconds)
     except Exception:  # noqa: BLE001 - of made-up inputs: what runs take is learned from calls
         pass
     return Examined(rows, reason, threads, seconds)
@@ -82,14 +83,20 @@ def _measure(
     one: Mapping[str, Array],
     threads: int,
     most: float,
+    alone: Mapping[int, float],
     seconds: dict[tuple[Hashable, int, int], float],
 ) -> None:
-    """Adds what runs with so many threads take, of 1, 2, 4, ... rows; of no more once that has taken `most` seconds."""
+    """Adds what runs with so many threads take, of 1, 2, 4, ... rows; of no more once that has taken `most` seconds.
+
+    Args:
+        alone: what is known of runs of one row, by threads.
+    """
     begun, count = time.perf_counter(), 1
     while True:
         feeds = one if rows is None else rows.join([one] * count)
         kind, size = _kind(rows, feeds)
-        seconds[kind, size, threads] = _timed(tensors, feeds, threads)
+        known = alone.get(threads) if count == 1 else None
+        seconds[kind, size, threads] = _timed(tensors, feeds, threads) if known is None else known
         count *= 2
         if rows is None or count > rows.most or time.perf_counter() - begun > most:
             return
@@ -222,8 +229,10 @@ def _once(tensors: Tensors, feeds: Mapping[str, Array], threads: int) -> float:
     return time.perf_counter() - begun
 
 
-def _useful(tensors: Tensors, settings: Settings, feeds: Mapping[str, Array]) -> Sequence[int]:
-    """The numbers of threads that runs may have.
+def _useful(
+    tensors: Tensors, settings: Settings, feeds: Mapping[str, Array], seconds: dict[int, float]
+) -> Sequence[int]:
+    """The numbers of threads that runs may have. Adds to `seconds` what a run takes with some of them.
 
     By Amdahl's law: of what a run of one thread takes, a part is serial, and with n threads each of them does useful
     work for 1 / (1 + (n - 1) * serial) of the time."""
@@ -231,7 +240,8 @@ def _useful(tensors: Tensors, settings: Settings, feeds: Mapping[str, Array]) ->
     most = min(settings.threads or processors, processors)
     if most == 1:
         return (1,)
-    speedup = max(_timed(tensors, feeds, 1) / _timed(tensors, feeds, most), 1.0)
+    seconds.update({threads: _timed(tensors, feeds, threads) for threads in (1, most)})
+    speedup = max(seconds[1] / seconds[most], 1.0)
     serial = max((most / speedup - 1) / (most - 1), 0.0)
     useful = most if serial <= 0 else 1 + (1 / _EFFICIENT - 1) / serial
     last = max(1, min(most, round(useful)))

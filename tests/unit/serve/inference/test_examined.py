@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from opweld.errors import OptionError
 from opweld.options import available_cores
 from opweld.runtime.session import Session
 from opweld.serve.inference.examined import Examined, examined
+from opweld.serve.inference.model import Array
 from opweld.serve.inference.settings import Padding, Settings
 from opweld.serve.inference.tensors import Tensors
 from tests.unit.serve.inference.small import graph, plus
@@ -32,6 +34,23 @@ def test_rows_that_do_not_depend_on_each_other() -> None:
         (size, threads) for size in (1, 2, 4) for threads in told.threads
     }
     assert told.threads[0] == 1 and told.threads[-1] <= available_cores()
+
+
+def test_each_size_is_timed_once_with_each_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[tuple[int, int]] = []
+
+    def times(tensors: Tensors, feeds: Mapping[str, Array], threads: int) -> float:
+        timed.append((len(feeds["x"]), threads))
+        return 1e-3 / threads
+
+    monkeypatch.setattr("opweld.serve.inference.examined.available_cores", lambda: 4)
+    monkeypatch.setattr("opweld.serve.inference.examined._timed", times)
+    told = found(plus(1))
+    assert told.threads == (1, 2, 4)
+    assert sorted(timed) == [(rows, threads) for rows in (1, 2, 4) for threads in (1, 2, 4)]
+    assert {(size, threads): seconds for (_, size, threads), seconds in told.seconds.items()} == {
+        (rows, threads): 1e-3 / threads for rows, threads in timed
+    }
 
 
 @pytest.mark.parametrize(
