@@ -69,11 +69,17 @@ class Visit:
         return 499 if self._why is None else self._why.status
 
     def hold(self, size: int) -> None:
-        """Has so many bytes more of its request in memory, until it is over. Raises Refusal where all visits together
+        """Has so many bytes more in memory, until it is over. Raises Refusal where all visits together
         would have too many."""
         if self.visits is not None:
             self.visits.take(size)
             self.held += size
+
+    def drop(self, size: int) -> None:
+        """Has so many bytes less in memory."""
+        if self.visits is not None:
+            self.visits.take(-size)
+            self.held -= size
 
     def end(self, why: Refusal | None) -> None:
         """Ends it, where it is not complete; the first reason counts."""

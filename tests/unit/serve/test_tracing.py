@@ -224,9 +224,9 @@ async def grpc_calls(spans: Spans, repository: FakeRepository) -> None:
         model = models.get(name.decode())
         return b",".join(one.encode() for one in await model.infer({spec.name: ROWS for spec in model.inputs}, Call()))
 
-    async def stream(names: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+    async def stream(names: AsyncIterator[bytes], context: Any) -> None:
         async for name in names:
-            yield await infer(name, context)
+            await context.write(await infer(name, context))
 
     handlers = {
         "Infer": grpc.unary_unary_rpc_method_handler(infer),

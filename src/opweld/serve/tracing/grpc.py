@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import aclosing, contextmanager
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -25,9 +25,25 @@ _PROBES = {"ServerLive", "ServerReady"}
 """What load balancers ask all day."""
 
 
+class _Read:
+    """The context of a call whose handler reads its message, which is told to the request."""
+
+    def __init__(self, context: Any, request: RequestTrace) -> None:
+        self._context, self._request = context, request
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def read(self) -> Any:
+        """The message."""
+        message = await self._context.read()
+        self._request.received()
+        return message
+
+
 class TracedCalls(grpc.aio.ServerInterceptor):
-    """Traces calls of a server of `grpc.aio`: unary ones, and streams whose handlers are generators. A stream is one
-    span, with the calls of models in it."""
+    """Traces calls of a server of `grpc.aio`: unary ones, those whose handlers read one message, and streams whose
+    handlers write answers themselves. A stream is one span, with the calls of models in it."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
@@ -48,6 +64,8 @@ class TracedCalls(grpc.aio.ServerInterceptor):
             }
         if handler is not None and handler.unary_unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method), **kept)
+        if handler is not None and handler.stream_unary is not None:
+            return grpc.stream_unary_rpc_method_handler(self._read(handler.stream_unary, method), **kept)
         if handler is not None and handler.stream_stream is not None:
             return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method), **kept)
         return handler
@@ -62,12 +80,19 @@ class TracedCalls(grpc.aio.ServerInterceptor):
 
         return traced
 
-    def _stream(self, answers: Callable[[Any, Any], AsyncGenerator[Any]], method: str) -> Any:
-        async def traced(messages: Any, context: Any) -> AsyncGenerator[Any]:
+    def _read(self, answer: Callable[[Any, Any], Awaitable[Any]], method: str) -> Any:
+        async def traced(messages: Any, context: Any) -> Any:
+            with self._request(method, context) as request:
+                answered = await answer(messages, _Read(context, request))
+                request.answered()
+                return answered
+
+        return traced
+
+    def _stream(self, answer: Callable[[Any, Any], Awaitable[None]], method: str) -> Any:
+        async def traced(messages: Any, context: Any) -> None:
             with self._request(method, context):
-                async with aclosing(answers(messages, context)) as made:
-                    async for answered in made:
-                        yield answered
+                await answer(messages, context)
 
         return traced
 

@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -59,6 +60,15 @@ class Stub:
             f"/{SERVICE}/ModelStreamInfer", Request.SerializeToString, CLASSES["ModelStreamInferResponse"].FromString
         )
         return made(requests, timeout=PATIENCE_S)
+
+
+@dataclass(eq=False)
+class Context:
+    """Of a call, as its handler has it."""
+
+    peer: Any
+    read: Any
+    add_done_callback: Any
 
 
 @contextmanager
@@ -392,12 +402,18 @@ def test_the_line_of_the_log_is_written_after_the_answer(caplog: pytest.LogCaptu
         common = Common(Limits(), Keys(), visits, metrics, log, Health([], visits))
         guard = GrpcGuard(Service(repository, Regions(allowed=False), common.health, common.limits.body), common)
         method: Any = guard.handler().service(cast(Any, SimpleNamespace(method=f"/{SERVICE}/ServerMetadata")))
-        context = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:1")
-        assert (await method.unary_unary(b"", context)).name == "opweld"
+        over: list[Any] = []
+
+        async def read() -> bytes:
+            return b""
+
+        context: Any = Context(peer=lambda: "ipv4:127.0.0.1:1", read=read, add_done_callback=over.append)
+        answer = CLASSES["ServerMetadataResponse"].FromString(await method.stream_unary(None, context))
+        assert answer.name == "opweld"
         log.flush()
-        assert not caplog.records  # what calls it sends now
-        await asyncio.sleep(0)
+        assert not caplog.records and len(visits) == 1  # what calls it sends now
+        over[0](context)
         log.flush()
-        assert len(caplog.records) == 1
+        assert len(caplog.records) == 1 and not len(visits)
 
     asyncio.run(scenario())

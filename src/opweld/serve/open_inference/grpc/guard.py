@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, cast
-from urllib.parse import unquote
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias, cast
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc.aio import ServicerContext
 
 from opweld.serve.access import refusal_for
+from opweld.serve.after import After
 from opweld.serve.listener import Common
 from opweld.serve.open_inference.grpc.descriptors import CLASSES
 from opweld.serve.open_inference.grpc.messages import SERVICE
+from opweld.serve.open_inference.grpc.peers import cut_off, host_of
 from opweld.serve.open_inference.grpc.service import Method, Service
 from opweld.serve.refusal import Refusal, out_of_time, stopping
 from opweld.serve.visits import Cut, Visit
+
+_log: Final = logging.getLogger("opweld.serve")
 
 _AT_ONCE: Final = 16
 """Calls of one stream that run or wait; more are not read before one of them is answered."""
@@ -39,6 +43,9 @@ _CODES: Final = {
 }
 """By status of HTTP."""
 
+_Given: TypeAlias = "tuple[Visit, ServicerContext[Any, Any]]"
+"""A call whose answer, or one of whose answers gRPC sends."""
+
 _Streamed: Final = CLASSES["ModelStreamInferResponse"]
 _Answer: Final = CLASSES["ModelInferResponse"]
 
@@ -56,6 +63,7 @@ class GrpcGuard:
 
     def __init__(self, service: Service, common: Common) -> None:
         self._service, self._common = service, common
+        self._given = After[_Given](common.limits.seconds, self._not_taken)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """All methods of the service."""
@@ -63,69 +71,91 @@ class GrpcGuard:
         made |= {
             name: self._unary(name, self._guarded(name, method)) for name, method in self._service.methods().items()
         }
-        made["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            self._stream, None, _Streamed.SerializeToString
-        )
+        made["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
         return grpc.method_handlers_generic_handler(SERVICE, made)
 
     @staticmethod
     def _unary(name: str, answer: Any) -> Any:
-        give = CLASSES[f"{name}Response"].SerializeToString
-        return cast(Any, grpc.unary_unary_rpc_method_handler(answer, None, give))
+        # To gRPC a stream of one message: it would wait for that one before it asks us how long.
+        return cast(Any, grpc.stream_unary_rpc_method_handler(answer))
 
     @staticmethod
     def _open(method: Method) -> Any:
-        async def answer(_raw: bytes, _context: ServicerContext[Any, Any]) -> Any:
-            return await method(None, Visit("", "", ""))
+        async def answer(_requests: AsyncIterator[bytes], _context: ServicerContext[Any, Any]) -> bytes:
+            return (await method(None, Visit("", "", ""))).SerializeToString()
 
         return answer
 
     def _guarded(self, name: str, method: Method) -> Any:
-        async def answer(raw: bytes, context: ServicerContext[Any, Any]) -> Any:
+        async def answer(_requests: AsyncIterator[bytes], context: ServicerContext[Any, Any]) -> bytes:
             async with self._visiting(name, context) as visit:
+                raw = cast("bytes | object", await context.read())
+                if not isinstance(raw, bytes):
+                    raise Refusal(400, f"the call has no message, expected a {name}Request")
                 visit.hold(len(raw))
                 request = _message(name, raw)
                 if name == "ModelInfer":
-                    return await self._service.infer(request, visit, _deadline(context))
-                return await method(request, visit)
+                    found = await self._service.infer(request, visit, _deadline(context))
+                else:
+                    found = await method(request, visit)
+                given = found.SerializeToString()
+                visit.hold(len(given))
+                return given
 
         return answer
 
-    async def _stream(self, requests: AsyncIterator[bytes], context: ServicerContext[Any, Any]) -> AsyncGenerator[Any]:
+    async def _stream(self, requests: AsyncIterator[bytes], context: ServicerContext[Any, Any]) -> None:
         """ModelStreamInfer: several calls at once, answered in their order; the stream outlives one that fails."""
-        async with (
-            self._visiting("ModelStreamInfer", context, timed=False) as visit,
-            aclosing(self._answers(requests, visit, context)) as answers,
-        ):
-            async for answer in answers:
-                yield answer
+        async with self._visiting("ModelStreamInfer", context, timed=False) as visit:
+            await self._answer_all(requests, visit, context)
 
     @asynccontextmanager
     async def _visiting(
         self, name: str, context: ServicerContext[Any, Any], *, timed: bool = True
     ) -> AsyncGenerator[Visit]:
-        """The block is a request; the client is told what it raises."""
+        """The block is a request; the client is told what it raises. It is over when the answer has been taken."""
         visit, visits = _visit(name, context), self._common.visits
-        with visits.counted(visit):
-            try:
-                with visits.endable(visit, timed=timed):
-                    self._admit(context)
-                    yield visit
-                visit.status, visit.complete = 200, True
-            except Exception as error:  # noqa: BLE001 - the client is told, and the log
-                cut = visit.why if isinstance(error, Cut) else None
-                refusal = cut or refusal_for(error, visit)
-                visit.status = refusal.status
-                await context.abort(code_of(refusal), str(refusal))
-            finally:
-                # Once gRPC, to which this returns, has sent the answer: whoever reads the log is no part of it.
-                asyncio.get_running_loop().call_soon(self._common.log.tell, visit)
+        visits.enter(visit)
 
-    async def _answers(
+        def over(_: ServicerContext[Any, Any]) -> None:
+            self._given.discard((visit, context))
+            visits.leave(visit)
+            self._common.log.tell(visit)
+
+        context.add_done_callback(cast(Any, over))
+        try:
+            with visits.endable(visit, timed=timed):
+                self._admit(context)
+                yield visit
+            visit.status = 200
+            self._give(visit, context)
+        except Exception as error:  # noqa: BLE001 - the client is told, and the log
+            if isinstance(error, Cut) and visit.why is None:
+                raise asyncio.CancelledError from None  # nobody is there who could be told
+            cut = visit.why if isinstance(error, Cut) else None
+            refusal = cut or refusal_for(error, visit)
+            visit.status = refusal.status
+            self._give(visit, context)
+            await context.abort(code_of(refusal), str(refusal))
+
+    def _give(self, visit: Visit, context: ServicerContext[Any, Any]) -> None:
+        """gRPC sends the answer now, in the same task."""
+        visit.complete, visit.task = True, asyncio.current_task()
+        self._given.add((visit, context))
+
+    @staticmethod
+    def _not_taken(given: _Given) -> None:
+        visit, context = given
+        _log.info("%s: the client does not take its answer, and is cut off", visit.id)
+        visit.complete = False
+        visit.end(None)
+        cut_off(context.peer())
+
+    async def _answer_all(
         self, requests: AsyncIterator[bytes], visit: Visit, context: ServicerContext[Any, Any]
-    ) -> AsyncGenerator[Any]:
+    ) -> None:
         # The queue itself is not bounded: who ends the reading waits for nothing.
-        calls: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
+        calls: asyncio.Queue[asyncio.Task[tuple[bytes, int]] | None] = asyncio.Queue()
         room = asyncio.Semaphore(_AT_ONCE)
         closed = self._common.visits.closed
 
@@ -144,13 +174,18 @@ class GrpcGuard:
         async with asyncio.TaskGroup() as group:
             ending = group.create_task(end(group.create_task(read())))
             while (call := await calls.get()) is not None:
-                yield await call
+                answer, held = await call
+                self._given.add((visit, context))
+                await context.write(answer)
+                self._given.discard((visit, context))
+                visit.drop(held)
                 room.release()
             ending.cancel()
         if closed.is_set():
             raise stopping()
 
-    async def _answer_one(self, raw: bytes, stream: Visit, context: ServicerContext[Any, Any]) -> Any:
+    async def _answer_one(self, raw: bytes, stream: Visit, context: ServicerContext[Any, Any]) -> tuple[bytes, int]:
+        """An answer on a stream, and the bytes that it has in memory until it is taken."""
         limit = self._common.limits.seconds
         visit = Visit(stream.client, stream.method, stream.path)
         id = ""
@@ -168,8 +203,13 @@ class GrpcGuard:
         else:
             stream.model = visit.model
             found.parameters["triton_final_response"].bool_param = True
-            return _Streamed(infer_response=found)
-        return _Streamed(error_message=str(refusal), infer_response=_Answer(id=id))
+            given = _Streamed(infer_response=found).SerializeToString()
+            try:
+                stream.hold(len(given))
+                return given, len(given)
+            except Refusal as busy:
+                refusal = busy
+        return _Streamed(error_message=str(refusal), infer_response=_Answer(id=id)).SerializeToString(), 0
 
     def _admit(self, context: ServicerContext[Any, Any]) -> None:
         given: str | bytes = ""
@@ -187,10 +227,8 @@ def _message(name: str, raw: bytes) -> Any:
 
 
 def _visit(name: str, context: ServicerContext[Any, Any]) -> Visit:
-    kind, _, address = unquote(context.peer()).partition(":")
-    client = address.rpartition(":")[0].strip("[]") if kind.startswith("ipv") else "-"
     path = f"/{SERVICE}/{name}"
-    return Visit(client, "gRPC", path, route=path)
+    return Visit(host_of(context.peer()), "gRPC", path, route=path)
 
 
 def _deadline(context: ServicerContext[Any, Any]) -> float | None:
