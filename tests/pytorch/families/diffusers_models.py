@@ -88,6 +88,53 @@ _MODELS: dict[str, dict[str, Any]] = {
         "cross_attention_dim": 32,
         "caption_channels": 24,
     },
+    "ControlNetModel": {
+        "block_out_channels": (16, 32),
+        "layers_per_block": 1,
+        "norm_num_groups": 8,
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D"),
+        "cross_attention_dim": 24,
+        "attention_head_dim": 8,
+        "conditioning_embedding_out_channels": (8, 16),
+    },
+    "T2IAdapter": {"channels": [8, 16], "num_res_blocks": 1, "downscale_factor": 4},
+    "UNet3DConditionModel": {
+        "block_out_channels": (16, 32),
+        "layers_per_block": 1,
+        "norm_num_groups": 8,
+        "down_block_types": ("CrossAttnDownBlock3D", "DownBlock3D"),
+        "up_block_types": ("UpBlock3D", "CrossAttnUpBlock3D"),
+        "cross_attention_dim": 24,
+        "attention_head_dim": 8,
+    },
+    "PriorTransformer": {
+        "num_attention_heads": 2,
+        "attention_head_dim": 16,
+        "num_layers": 2,
+        "embedding_dim": 24,
+        "num_embeddings": 5,
+        "additional_embeddings": 4,
+    },
+    "AuraFlowTransformer2DModel": {
+        **_LATENT,
+        "in_channels": 4,
+        "num_mmdit_layers": 1,
+        "num_single_dit_layers": 1,
+        "joint_attention_dim": 24,
+        "caption_projection_dim": 32,
+        "pos_embed_max_size": 64,
+    },
+    "WanTransformer3DModel": {
+        "num_attention_heads": 2,
+        "attention_head_dim": 12,
+        "in_channels": 4,
+        "out_channels": 4,
+        "text_dim": 24,
+        "freq_dim": 16,
+        "ffn_dim": 32,
+        "num_layers": 2,
+        "rope_max_seq_len": 32,
+    },
 }
 
 
@@ -104,7 +151,9 @@ def families() -> Iterator[Family]:
 
 def _constants(name: str) -> Inputs:
     """What says that the answer is a tuple, where the class is asked so."""
-    return {} if name == "AutoencoderTiny" else {"return_dict": False}
+    if name in ("AutoencoderTiny", "T2IAdapter"):
+        return {}
+    return {"return_dict": False}
 
 
 def _inputs(name: str, batch: int) -> Inputs:
@@ -117,6 +166,22 @@ def _inputs(name: str, batch: int) -> Inputs:
         case "UNet2DConditionModel":
             conditioned = torch.randn(batch, 4, 16, 16)
             return {"sample": conditioned, "timestep": torch.tensor(7), "encoder_hidden_states": texts}
+        case "ControlNetModel":
+            seen = {"sample": torch.randn(batch, 4, 8, 8), "controlnet_cond": torch.randn(batch, 3, 16, 16)}
+            return {**seen, "timestep": torch.tensor(7), "encoder_hidden_states": texts}
+        case "T2IAdapter":
+            return {"x": latents}
+        case "UNet3DConditionModel":
+            clips = torch.randn(batch, 4, 3, 8, 8)
+            return {"sample": clips, "timestep": torch.tensor(7), "encoder_hidden_states": texts}
+        case "PriorTransformer":
+            seen = {"hidden_states": torch.randn(batch, 24), "proj_embedding": torch.randn(batch, 24)}
+            return {**seen, "timestep": steps, "encoder_hidden_states": texts}
+        case "AuraFlowTransformer2DModel":
+            return {"hidden_states": latents, "encoder_hidden_states": texts, "timestep": steps / 10}
+        case "WanTransformer3DModel":
+            clips = torch.randn(batch, 4, 3, 8, 8)
+            return {"hidden_states": clips, "timestep": steps, "encoder_hidden_states": texts}
         case "DiTTransformer2DModel":
             return {"hidden_states": latents, "timestep": steps, "class_labels": steps}
         case "Transformer2DModel":

@@ -36,6 +36,9 @@ _SMALL: dict[str, Any] = {
     "use_cache": False,
 }
 
+_OWN: dict[str, dict[str, Any]] = {"mamba2": {"head_dim": 16, "n_groups": 2, "state_size": 8, "chunk_size": 4}}
+"""Options of a type of model whose usual sizes have to agree with others."""
+
 
 def families() -> Iterator[Family]:
     """A family is a class of transformers: those of the catalogue, then others whose configuration can be made small
@@ -103,7 +106,7 @@ def _small(kind: str, head: str) -> Architecture:
 
     configuration: Any = CONFIG_MAPPING[kind]
     plain = configuration()
-    options = {name: value for name, value in _SMALL.items() if hasattr(plain, name)}
+    options = {name: value for name, value in _SMALL.items() if hasattr(plain, name)} | _OWN.get(kind, {})
     encoder = (ids("decoder_input_ids"),) if getattr(plain, "is_encoder_decoder", False) else ()
     return Architecture(head, head, configuration.__name__, options, (ids(), mask(), *encoder), SEQUENCES[:2])
 

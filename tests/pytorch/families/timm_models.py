@@ -10,6 +10,9 @@ import torch
 from tests.pytorch.families.family import Family, Inputs, pictures
 from tests.pytorch.families.packages import imported
 
+_SIDES = (64, 96, 128)
+"""Of pictures, where a model takes others than those that it was made for."""
+
 
 def families() -> Iterator[Family]:
     """A family is a module of timm.models."""
@@ -22,14 +25,16 @@ def families() -> Iterator[Family]:
 
         def make(names: Sequence[str] = names) -> tuple[torch.nn.Module, list[Inputs]]:
             name, shape = _smallest(package, names)
-            module = package.create_model(name, pretrained=False, num_classes=10).eval()
+            options, shape = _for_small_pictures(package, name, shape)
+            module = package.create_model(name, pretrained=False, num_classes=10, **options).eval()
             return module, pictures(module, shape)
 
         yield Family("timm", family, make)
 
 
 def _smallest(package: Any, names: Sequence[str]) -> tuple[str, tuple[int, ...]]:
-    """The model with the least parameters times pixels, and the shape of its picture."""
+    """The model with the least parameters times pixels, and the shape of its picture; the first one, where none can be
+    made without data."""
     sized: list[tuple[int, str, tuple[int, ...]]] = []
     for name in names[:40]:
         try:
@@ -39,6 +44,19 @@ def _smallest(package: Any, names: Sequence[str]) -> tuple[str, tuple[int, ...]]
             continue
         shape = tuple((getattr(model, "pretrained_cfg", None) or {}).get("input_size", (3, 224, 224)))
         sized.append((sum(p.numel() for p in model.parameters()) * shape[1] * shape[2], name, shape))
-    if not sized:
-        raise ValueError("none of its models can be made on the device meta")
-    return min(sized)[1:]
+    return min(sized)[1:] if sized else (names[0], (3, 224, 224))
+
+
+def _for_small_pictures(package: Any, name: str, shape: tuple[int, ...]) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Options of a model, and the smallest shape of pictures that it then takes."""
+    for side in _SIDES:
+        small = (shape[0], side, side)
+        for options in ({"img_size": side}, {}):
+            try:
+                with torch.device("meta"):
+                    model = package.create_model(name, pretrained=False, num_classes=10, **options).eval()
+                    model(torch.randn(2, *small))
+            except Exception:  # noqa: BLE001 - one that has no such option, or takes no such pictures
+                continue
+            return options, small
+    return {}, shape
