@@ -36,8 +36,12 @@ _SMALL: dict[str, Any] = {
     "use_cache": False,
 }
 
-_OWN: dict[str, dict[str, Any]] = {"mamba2": {"head_dim": 16, "n_groups": 2, "state_size": 8, "chunk_size": 4}}
-"""Options of a type of model whose usual sizes have to agree with others."""
+_OWN: dict[str, dict[str, Any]] = {
+    "mamba2": {"head_dim": 16, "n_groups": 2, "state_size": 8, "chunk_size": 4},
+    "jetmoe": {"pad_token_id": None},
+}
+"""Options of a type of model whose usual sizes have to agree with others. A row of zeros for padding has equal scores
+for all experts, of which PyTorch chooses any."""
 
 
 def families() -> Iterator[Family]:
