@@ -200,6 +200,17 @@ static double step_int8(worker *w) { DOTS(64) }
 #define TURN(i) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(a##i) : "x"(x), "x"(y));
 static double step_int8(worker *w) { DOTS(32) }
 #undef TURN
+#elif defined(__AVX2__) || defined(__AVX512BW__)
+/* The fastest without: of weights that cannot saturate it. */
+#define TURN(i)                                                                                     \
+    {                                                                                               \
+        words pairs;                                                                                \
+        __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %3, %1, %1\n\tvpaddd %1, %0, %0"                 \
+                : "+" REGISTER(a##i), "=&" REGISTER(pairs)                                          \
+                : REGISTER(y), REGISTER(x));                                                        \
+    }
+static double step_int8(worker *w) { DOTS(VECTOR_BYTES) }
+#undef TURN
 #else
 #define step_int8 NULL
 #endif

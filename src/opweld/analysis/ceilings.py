@@ -44,7 +44,7 @@ _OWN = 0.98
 _TRIES = 8
 """The fraction of a sample's time in which all threads must have been running; and the most attempts."""
 
-_NEEDS = {"fp32": (), "bf16": ("avx512bf16", "amx-bf16"), "int8": ("avx512vnni", "avxvnni", "amx-int8")}
+_NEEDS = {"fp32": (), "bf16": ("avx512bf16", "amx-bf16"), "int8": ("avx2", "avx512bw")}
 """Kinds of arithmetic, and the processor features of which one is required; none if not needed."""
 
 _FILL = 10e9
