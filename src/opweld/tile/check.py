@@ -2,7 +2,8 @@
 
 memory      a load or store with an address names a buffer or scratch block of its dtype, and its role allows it; a
             load may read a word of 32 bits of memory of bytes
-registers   a load without an address names an accumulator or `Let` that is in scope, a `Let` is read by someone
+registers   a load without an address names an accumulator or `Let` that is in scope, and each is read by someone; then
+            its name may serve another one
 axes        every axis is that of the grid, or of an enclosing loop or tile, and is bound once
 tiles       lane tiles are whole vectors wide and do not nest; one whose accumulator is in a matrix unit has the form
             that `tile.matrix` says
@@ -144,8 +145,7 @@ class _Checker:
             register.collapsed = True
         elif isinstance(statement, Let):
             self._expression(statement.value, scope)
-            self._fresh_name(statement.name, scope)
-            scope.registers[statement.name] = _Register(statement.value.dtype, scope.tile_axes, accumulates=False)
+            self._name(statement.name, _Register(statement.value.dtype, scope.tile_axes, accumulates=False), scope)
         elif isinstance(statement, Invoke):
             self._invoke(statement, scope)
         else:
@@ -201,8 +201,7 @@ class _Checker:
         for axis in statement.over:
             if axis not in scope.tile_axes and axis not in bound_later:
                 self._fail(f"runs over {axis}, which is no tile around it nor the lanes of one after it")
-        self._fresh_name(statement.name, scope)
-        scope.registers[statement.name] = _Register(statement.dtype, statement.over, accumulates=True)
+        self._name(statement.name, _Register(statement.dtype, statement.over, accumulates=True), scope)
 
     def _accumulate(self, statement: Accumulate, scope: _Scope) -> None:
         register = self._accumulator(statement.name, scope)
@@ -256,9 +255,11 @@ class _Checker:
         if axis in scope.axes:
             self._fail(f"axis {axis} is bound already")
 
-    def _fresh_name(self, name: str, scope: _Scope) -> None:
-        if name in scope.registers or name in self._dtypes:
+    def _name(self, name: str, register: _Register, scope: _Scope) -> None:
+        before = scope.registers.get(name)
+        if name in self._dtypes or not (before is None or before.read):
             self._fail(f"the name {name} is taken")
+        scope.registers[name] = register
 
     # ---------------------------------------------------------------------------------------------- expressions
 

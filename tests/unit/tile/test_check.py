@@ -72,6 +72,14 @@ def test_a_bad_kernel_is_refused(old: str, new: str, message: str) -> None:
         check_kernel(parse_kernel(DENSE.replace(old, new)), 8)
 
 
+def test_a_name_that_was_read_may_serve_another_register() -> None:
+    """As in members of a recurrence, which are computed in turn."""
+    last = "    let v0 f32 = max(a0, 0.0)\n"
+    again = last.replace("v0", "a0")
+    assert last in DENSE
+    check_kernel(parse_kernel(DENSE.replace(last, again).replace("= v0", "= a0")), 8)
+
+
 def test_an_accumulator_may_not_be_read_before_it_is_collapsed() -> None:
     with pytest.raises(OpweldError, match="read outside of its tiles"):
         check_kernel(parse_kernel(ROWS.replace("collapse argmax a0\n", "")), 8)
