@@ -88,3 +88,27 @@ def test_quantized_weights_are_right_whoever_computes_them(rows: int, way: str) 
     made = opweld.compile(model, pins={decision.id: way})
     (wanted,) = float64_outputs(model, feeds)
     np.testing.assert_allclose(made.run(feeds)["y"], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+RECURRENT = """g (float[7, 1, 24] x) => (float[1, 1, 32] y) {
+    r = DequantizeLinear<axis = 1>(q, s, z) _, y = LSTM<hidden_size = 32>(x, w, r) }"""
+
+
+@pytest.mark.parametrize("stored", ["in registers", "in memory"])
+def test_quantized_weights_of_a_recurrence_are_computed_by_its_steps(stored: str) -> None:
+    """Or once, when compiling: each step would multiply by them in float32."""
+    draw = np.random.default_rng(0)
+    weights: dict[str, Array] = {
+        "q": draw.integers(-127, 128, (1, 128, 32)).astype(np.int8),
+        "s": draw.uniform(0.001, 0.002, 128).astype(np.float32),
+        "z": draw.integers(-9, 9, 128).astype(np.int8),
+        "w": normal(1, 128, 24),
+    }
+    model, feeds = model_of(RECURRENT, weights), {"x": normal(7, 1, 24)}
+    first = opweld.compile(model)
+    (decision,) = [found for found in folded(first) if len(found.alternatives) == 3]
+    assert decision.taken == "by its readers"
+    (prologue,) = first.explain().of_rule("fuse.prologue")
+    made = opweld.compile(model, pins={prologue.id: stored})
+    (wanted,) = float64_outputs(model, feeds)
+    np.testing.assert_allclose(made.run(feeds)["y"], wanted, rtol=0, atol=1e-5)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from opweld.fuse.codes import counted, from_words, words_of
 from opweld.fuse.factor_prices import Factor, FactorPrices, lanes_and_rows, without_scale
 from opweld.fuse.region import Kind, axes_in, classify, dot_of, factors, has_words, operand_of, reductions
+from opweld.fuse.steps import weights_of
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import Product, fetched_product
 from opweld.schedule.expected import Expected
@@ -47,7 +48,7 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.operators import WORDS
-from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Constant, Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
 
 RULE = "fuse.prologue"
 """The rule of every decision here."""
@@ -79,7 +80,7 @@ class _Placing:
 
     def done(self) -> TensorProgram:
         """The program as decided."""
-        items = [(item, self._item(item)) for item in self._program.items]
+        items = [(item, self._placed(item)) for item in self._program.items]
         if all(new is old for old, new in items):
             return self._program
         found: list[Item] = [tensor for value in self._program.inputs for tensor in self._after.get(value.name, ())]
@@ -94,10 +95,20 @@ class _Placing:
         words = (constant for constant in self._words.values() if constant.name in read)
         return replace(self._program, items=tuple(items), constants=(*constants, *self._made, *words))
 
-    def _item(self, item: Item) -> Item:
-        """The item with loads in place of those factors that are computed in memory."""
-        found = reductions(item.body) if isinstance(item, Tensor) else []
-        if not isinstance(item, Tensor) or len(found) != 1 or found[0].kind != "sum":
+    def _placed(self, item: Item) -> Item:
+        """The item with loads in place of those factors that are computed in memory. Of the steps of a recurrence these
+        are factors of constants: what a step computes is for that step."""
+        if isinstance(item, Tensor):
+            return self._tensor(item, self._prices)
+        if not isinstance(item, Scan):
+            return item
+        prices = replace(self._prices, weights_bytes=weights_of(item, self._constants))
+        steps = tuple(self._tensor(step, prices, only_known=True) for step in item.steps)
+        return item if steps == item.steps else replace(item, steps=steps)
+
+    def _tensor(self, item: Tensor, prices: FactorPrices, only_known: bool = False) -> Tensor:
+        found = reductions(item.body)
+        if len(found) != 1 or found[0].kind != "sum":
             return item
         product = found[0].body
         if not isinstance(product, Binary) or product.op != "mul" or not product.dtype.is_float:
@@ -118,6 +129,8 @@ class _Placing:
                 continue
             if value is not factor:
                 replaced[factor] = value
+            if only_known and not self._is_known(value):
+                continue
             operand = operand_of(value)
             body = None if operand is None else self._of_its_operand(value, operand)
             if operand is None or body is None or (kind is not Kind.CONTRACTION and not self._is_costly(value)):
@@ -125,7 +138,7 @@ class _Placing:
             packed = self._packed(value, operand, found[0]) if inverse is None else self._plain(value, operand)
             if operand.tensor not in answers:  # what is multiplied by itself is so in one way
                 failed = {} if kind is Kind.CONTRACTION else {"kind": kind.value}
-                answers[operand.tensor] = self._in_registers(item, found[0], packed, failed)
+                answers[operand.tensor] = self._in_registers(item, found[0], packed, prices, failed)
             if not answers[operand.tensor]:
                 replaced[factor] = _read(self._name(body, operand, item), value, operand)
             elif self._is_known(value):
@@ -207,9 +220,11 @@ class _Placing:
         )
         return choice == "words"
 
-    def _in_registers(self, tensor: Tensor, summed: Reduce, factor: Factor, failed: Mapping[str, int | str]) -> bool:
+    def _in_registers(
+        self, tensor: Tensor, summed: Reduce, factor: Factor, prices: FactorPrices, failed: Mapping[str, int | str]
+    ) -> bool:
         known = self._is_known(factor.value)
-        registers, memory = (self._prices.weights if known else self._prices.values)(tensor, summed, factor)
+        registers, memory = (prices.weights if known else prices.values)(tensor, summed, factor)
         pays = registers <= memory and not failed
         reason = f"{factor.narrow:,} bytes in memory in place of {factor.wide:,}"
         if not pays:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from opweld.fuse.legality import inline
@@ -12,7 +12,7 @@ from opweld.fuse.use_def import origins_of
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.dim import product
 from opweld.tensor.expr import Expr, Load, loads, substitute_loads
-from opweld.tensor.program import Scan, Tensor, item_outputs
+from opweld.tensor.program import Constant, Scan, Tensor, item_inputs, item_outputs
 
 
 def recurrence(scan: Scan, constants: Container[str]) -> Region:
@@ -24,6 +24,21 @@ def recurrence(scan: Scan, constants: Container[str]) -> Region:
         kind = classify(step, constants)
         members.append(Member(Kind.WINDOW if kind is Kind.ROWWISE else kind, (step,)))
     return Region(tuple(members), item_outputs(scan), scan)
+
+
+def weights_of(scan: Scan, constants: Mapping[str, Constant]) -> int:
+    """The bytes of the constants that a step reads: what has passed through the caches when it is read again."""
+    read = {node.tensor for step in scan.steps for node in loads(step.body)}
+    return sum(constants[name].bytes for name in read & constants.keys())
+
+
+def without_unused(scan: Scan) -> Scan:
+    """The recurrence without steps that nothing reads."""
+    used = {name for _, name in scan.stacked} | {state.update for state in scan.states}
+    for step in reversed(scan.steps):
+        if step.name in used:
+            used.update(item_inputs(step))
+    return replace(scan, steps=tuple(step for step in scan.steps if step.name in used))
 
 
 def fold_steps(scan: Scan, prices: Prices, ledger: Ledger) -> Scan:

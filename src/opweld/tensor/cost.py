@@ -11,7 +11,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Const, Expr, Load, Reduce, Unary, free_atoms, walk
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import is_expensive
-from opweld.tensor.program import Extern, Item, Scan, Tensor, TensorProgram
+from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, bodies_of
 
 Signatures: TypeAlias = "Mapping[str, tuple[DType, tuple[Dim, ...]]]"
 
@@ -105,7 +105,7 @@ def read_bytes(item: Item, name: str, signatures: Signatures) -> Dim:
     dtype, shape = signatures[name]
     if isinstance(item, Extern):
         return size_in_bytes(dtype, shape)
-    return bytes_loaded([item.body] if isinstance(item, Tensor) else _scan_bodies(item), name, dtype, shape)
+    return bytes_loaded(bodies_of(item), name, dtype, shape)
 
 
 def bytes_loaded(bodies: Iterable[Expr], name: str, dtype: DType, shape: tuple[Dim, ...]) -> Dim:
@@ -122,7 +122,3 @@ def bytes_loaded(bodies: Iterable[Expr], name: str, dtype: DType, shape: tuple[D
     if chosen:
         return minimum(whole, read)
     return read if nonnegative(whole - read) else whole
-
-
-def _scan_bodies(scan: Scan) -> list[Expr]:
-    return [*(state.initial for state in scan.states), *(step.body for step in scan.steps)]

@@ -37,7 +37,7 @@ from opweld.tensor.expr import (
 )
 from opweld.tensor.externs import EXTERNS, call_extern
 from opweld.tensor.operators import is_expensive
-from opweld.tensor.program import Constant, Extern, Item, Result, Tensor, TensorProgram, item_inputs
+from opweld.tensor.program import Constant, Extern, Item, Result, Scan, Tensor, TensorProgram, item_inputs
 from opweld.tensor.semantics import Array, apply_cast, is_floating
 
 
@@ -204,6 +204,8 @@ def _for_readers(
     while todo:
         name, count = todo.pop()
         for user in users.get(name, (None,)):
+            if isinstance(user, Scan) and _steps_multiply(user, name):
+                continue
             if not isinstance(user, Tensor):
                 return False
             if _looks_up(user) or _multiplies(user, name):
@@ -244,6 +246,14 @@ def _multiplies(user: Tensor, name: str) -> bool:
     if not isinstance(product, Binary) or product.op != "mul" or not product.dtype.is_float:
         return False
     return any((side.x if isinstance(side, Cast) else side) is sites[0] for side in (product.x, product.y))
+
+
+def _steps_multiply(scan: Scan, name: str) -> bool:
+    """Whether a recurrence uses a value only as a factor in sums of products of its steps."""
+    if any(node.tensor == name for state in scan.states for node in loads(state.initial)):
+        return False
+    steps = (step for step in scan.steps if any(node.tensor == name for node in loads(step.body)))
+    return all(_multiplies(step, name) for step in steps)
 
 
 def _cheap(body: Expr) -> bool:

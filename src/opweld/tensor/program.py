@@ -36,6 +36,11 @@ class Constant:
     read: Callable[[], np.ndarray[Any, Any]]
     origin: tuple[str, ...] = ()
 
+    @property
+    def bytes(self) -> int:
+        """What it takes, stored densely."""
+        return self.dtype.bytes * math.prod(self.shape)
+
 
 PutWeights: TypeAlias = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
 """Writes a constant's packed data (computed on demand) to the weights file under a key, and returns its byte offset."""
@@ -200,7 +205,7 @@ class TensorProgram:
     @cached_property
     def constant_bytes(self) -> int:
         """The bytes of all constants, as they are stored densely."""
-        return sum(constant.dtype.bytes * math.prod(constant.shape) for constant in self.constants)
+        return sum(constant.bytes for constant in self.constants)
 
     @property
     def signatures(self) -> dict[str, tuple[DType, tuple[Dim, ...]]]:
@@ -246,6 +251,17 @@ def item_outputs(item: Item) -> tuple[str, ...]:
     return tuple(name for name, _ in (*item.stacked, *item.final))
 
 
+def tensors_of(item: Item) -> tuple[Tensor, ...]:
+    """The tensors of an item: itself, or the steps of a recurrence."""
+    return (item,) if isinstance(item, Tensor) else item.steps if isinstance(item, Scan) else ()
+
+
+def bodies_of(item: Item) -> tuple[Expr, ...]:
+    """The expressions of an item, initial states included."""
+    initial = (state.initial for state in item.states) if isinstance(item, Scan) else ()
+    return (*initial, *(tensor.body for tensor in tensors_of(item)))
+
+
 def unused(name: str, taken: set[str]) -> str:
     """A name like this one that is not taken yet, and is from now on."""
     while name in taken:
@@ -261,5 +277,4 @@ def item_inputs(item: Item) -> tuple[str, ...]:
     if isinstance(item, Extern):
         return tuple(dict.fromkeys(item.operands))
     inner = {value.name for value in (*item.states, *item.steps)}
-    bodies = (*(state.initial for state in item.states), *(step.body for step in item.steps))
-    return tuple(dict.fromkeys(node.tensor for node in loads(*bodies) if node.tensor not in inner))
+    return tuple(dict.fromkeys(node.tensor for node in loads(*bodies_of(item)) if node.tensor not in inner))

@@ -132,3 +132,35 @@ output y = result
     first = compile_with(program, Ledger())
     made = compile_with(program, Ledger(pins=dict.fromkeys(decisions(first), "in memory")))
     check_compiled(program, made, {})
+
+
+def recurrent(n: int) -> str:
+    return f"""program recurrent
+input x f32[5, 1, {n}]
+constant r i8[{n}, {n}]
+constant s f32[{n}]
+scan t0: 5 from "RNN"
+  state h f32[i0: 1, i1: {n}] updated by after
+    = 0.0
+  step product f32[i0: 1, i1: {n}] from "RNN"
+    over r0: {n}
+    = sum<r0>(mul(h[i0, r0], mul(f32(r[r0, i1]), s[i1])))
+  step after f32[i0: 1, i1: {n}] from "RNN"
+    = tanh(add(x[t0, i0, i1], product[i0, i1]))
+  stack all = after
+output y = all
+"""
+
+
+@pytest.mark.parametrize("way", ["in registers", "in memory"])
+def test_weights_of_a_recurrence(way: str) -> None:
+    program = with_data(parse_program(recurrent(40)))
+    first = compile_with(program, Ledger())
+    pinned = compile_with(program, Ledger(pins=dict.fromkeys(decisions(first), way)))
+    assert list(decisions(pinned).values()) == [way]
+    check_compiled(program, pinned, {})
+
+
+def test_each_step_reads_weights_that_no_cache_near_it_holds_as_they_are_stored() -> None:
+    (taken,) = decisions(compile_text(recurrent(1024))).values()
+    assert taken == "in registers"
