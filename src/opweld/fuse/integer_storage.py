@@ -5,7 +5,8 @@ signed     a byte that is 128 less than the unsigned one: what VNNI takes for w
 halves     the same number with 16 bits
 
 A value that the program computes is stored so for all that read it, so that nothing stands between memory and the
-products; one that others see, an input or an output, is copied.
+products; one that others see, an input or an output, is copied. So are the values of a recurrence: a state, and what it
+becomes, are copied in each step.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Cast, Expr, Load, binary, bitcast, cast, const, load, transform
-from opweld.tensor.program import Constant, Input, Item, Tensor, TensorProgram, item_inputs, unused
+from opweld.tensor.program import Constant, Extern, Item, Scan, Tensor, TensorProgram, item_outputs, unused
 
 FLIPPED = 128
 """What a signed byte with its highest bit flipped, as an unsigned one, is more."""
@@ -37,16 +38,19 @@ class IntegerStorage:
     def __init__(self, program: TensorProgram, ledger: Ledger) -> None:
         self.made: dict[str, Constant] = {}
         self._ledger = ledger
-        self._inputs = {value.name: value for value in program.inputs}
+        self._inputs = tuple(value.name for value in program.inputs)
+        self._signatures = program.signatures
         self._constants = {constant.name: constant for constant in program.constants}
         self._taken = set(program.signatures)
         self._names: dict[tuple[str, str], str] = {}
-        self._seen = {
-            *self._inputs,
-            *(name for _, name in program.outputs),
-            *(name for item in program.items if not isinstance(item, Tensor) for name in item_inputs(item)),
-        }
-        """Values that are what others than tensors of the program take them for."""
+        self._seen = {*self._inputs, *self._constants, *(name for _, name in program.outputs)}
+        """Values that are what others than expressions take them for."""
+        for item in program.items:
+            if isinstance(item, Extern):
+                self._seen.update(item.operands, item_outputs(item))
+            elif isinstance(item, Scan):
+                self._seen.update(item_outputs(item), (step for _, step in item.stacked))
+                self._seen.update(name for state in item.states for name in (state.name, state.update))
 
     def name(self, hint: str) -> str:
         """One that nothing has yet."""
@@ -84,22 +88,35 @@ class IntegerStorage:
 
     def items(self, items: Sequence[Item]) -> Iterator[Item]:
         """The items of the program, which read values as they are stored, and after each what stores it."""
-        for value in self._inputs.values():
-            yield from self._copies(value, ())
+        for name in self._inputs:
+            yield from self._copies(name, ())
         for item in items:
-            if not isinstance(item, Tensor):
-                yield item
-                continue
-            yield replace(item, body=transform(item.body, self._read))
-            yield from self._copies(item, item.origin)
+            if isinstance(item, Tensor):
+                yield self._reading(item)
+            else:
+                yield self._steps(item) if isinstance(item, Scan) else item
+            for name in item_outputs(item):
+                yield from self._copies(name, item.origin)
 
-    def _copies(self, value: Tensor | Input, origin: tuple[str, ...]) -> Iterator[Tensor]:
+    def _steps(self, scan: Scan) -> Scan:
+        """A recurrence that reads values as they are stored, and in each step after each value what stores it."""
+        states = tuple(replace(state, initial=transform(state.initial, self._read)) for state in scan.states)
+        steps = [copy for state in scan.states for copy in self._copies(state.name, scan.origin)]
+        for step in scan.steps:
+            steps += (self._reading(step), *self._copies(step.name, step.origin))
+        return replace(scan, states=states, steps=tuple(steps))
+
+    def _copies(self, name: str, origin: tuple[str, ...]) -> Iterator[Tensor]:
         for how, (dtype, as_stored) in _STORED.items():
-            stored = self._names.get((value.name, how))
+            stored = self._names.get((name, how))
             if stored is not None:
-                axes = tuple(Axis(f"i{number}", extent) for number, extent in enumerate(value.shape))
-                element = load(value.name, value.dtype, tuple(axis.dim for axis in axes))
+                known, shape = self._signatures[name]
+                axes = tuple(Axis(f"i{number}", extent) for number, extent in enumerate(shape))
+                element = load(name, known, tuple(axis.dim for axis in axes))
                 yield Tensor(stored, dtype, axes, as_stored(element), origin)
+
+    def _reading(self, tensor: Tensor) -> Tensor:
+        return replace(tensor, body=transform(tensor.body, self._read))
 
     def _read(self, node: Expr) -> Expr | None:
         """What reads a value that is stored otherwise, from there."""

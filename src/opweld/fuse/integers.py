@@ -33,12 +33,13 @@ from opweld.fuse.integer_storage import FLIPPED, IntegerStorage
 from opweld.fuse.prologues import folded
 from opweld.fuse.region import Kind, axes_in, classify, counts_words, has_words, reductions
 from opweld.fuse.saturation import gains_by_pairs, pairs_fit
+from opweld.fuse.steps import weights_of, without_unused
 from opweld.ledger import Alternative, Ledger, cheapest
 from opweld.schedule.cost import LAUNCH, Product, core_of, fetched_product, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
-from opweld.tensor.dim import ONE, Atom, Axis, Dim, product
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
     Binary,
@@ -59,7 +60,7 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.operators import WORDS
-from opweld.tensor.program import Item, Tensor, TensorProgram
+from opweld.tensor.program import Item, Scan, Tensor, TensorProgram, bodies_of, tensors_of
 
 RULE = "fuse.integer"
 """The rule of every decision here."""
@@ -77,8 +78,8 @@ WHOLE = {DType.F32: 2**24, DType.F64: 2**53}
 
 
 def integer_products(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> TensorProgram:
-    """The program with products of quantized values as sums of integers where that is predicted to take less, each a
-    decision in the ledger."""
+    """The program with products of quantized values, those of the steps of a recurrence too, as sums of integers where
+    that is predicted to take less, each a decision in the ledger."""
     return _Integers(program, expected, target, ledger).run()
 
 
@@ -116,7 +117,7 @@ class _Integers:
         self._expected = expected
         self._target = target
         self._ledger = ledger
-        self._tensors = {item.name: item for item in program.items if isinstance(item, Tensor)}
+        self._tensors = {tensor.name: tensor for item in program.items for tensor in tensors_of(item)}
         self._constants = {constant.name: constant for constant in program.constants}
         self._storage = IntegerStorage(program, ledger)
         self._weights = program.constant_bytes
@@ -126,15 +127,25 @@ class _Integers:
         """The program as decided."""
         items: list[Item] = []
         for item in self._program.items:
-            items += self._item(item) if isinstance(item, Tensor) else (item,)
-        self._storage.keep({node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)})
-        items = list(self._storage.items(items))
-        read = {node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)}
+            if isinstance(item, Scan):
+                items.append(self._scan(item))
+            else:
+                items += self._item(item, self._weights) if isinstance(item, Tensor) else (item,)
+        self._storage.keep({node.tensor for item in items for node in loads(*bodies_of(item))})
+        items = [without_unused(item) if isinstance(item, Scan) else item for item in self._storage.items(items)]
+        read = {node.tensor for item in items for node in loads(*bodies_of(item))}
         made = (constant for name, constant in self._made.items() if name in read)
         return replace(self._program, items=tuple(items), constants=(*self._program.constants, *made))
 
-    def _item(self, item: Tensor) -> tuple[Tensor, ...]:
-        """The tensor, of integers where that was decided, after what it needs."""
+    def _scan(self, scan: Scan) -> Scan:
+        """The recurrence with its steps as decided: they read nothing but its own weights between two times."""
+        held = weights_of(scan, self._constants)
+        steps = tuple(made for step in scan.steps for made in self._item(step, held))
+        return scan if steps == scan.steps else replace(scan, steps=steps)
+
+    def _item(self, item: Tensor, held: int) -> tuple[Tensor, ...]:
+        """The tensor, of integers where that was decided, after what it needs. So many bytes of weights are read before
+        its own are read again."""
         found = reductions(item.body)
         if len(found) != 1 or found[0].kind != "sum" or found[0].dtype not in (DType.F32, DType.F64):
             return (item,)
@@ -149,7 +160,9 @@ class _Integers:
             return (item,)
         if x.element.tensor in self._constants or not self._is_finite(x) or not self._is_finite(w):
             return (item,)
-        way = self._decided(item, summed, x, w)
+        if not _is_of({*item.axes, *summed.axes}, w.element, w.zero, w.scale):
+            return (item,)  # other weights in each step of a recurrence
+        way = self._decided(item, summed, x, w, held)
         if way == "floats":
             return (item,)
         make = {"whole floats": self._whole, "integers": self._total, "halves": self._halves}[way]
@@ -246,7 +259,7 @@ class _Integers:
 
     # ------------------------------------------------------------------------------------------------- the decision
 
-    def _decided(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> str:
+    def _decided(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized, held: int) -> str:
         """What the sum is made of: floats, integers, or whole floats."""
         count = self._expected.product(axis.extent for axis in summed.axes)
         known = product(axis.extent for axis in summed.axes).constant
@@ -281,9 +294,9 @@ class _Integers:
         shared = lane if kind is Kind.CONTRACTION else 1
         shifts = 2 * count * self._expected.product(item.shape) / shared / self._target.vector_lanes_f32
         shifted = shifts / core_of(self._target).products / core_of(self._target).hertz
-        words = fetched_product(bytes_, elements, self._weights)
-        doubled = fetched_product(halves, 2 * elements, self._weights) + self._stored_wide(x.element)
-        whole = fetched_product(floats, 4 * elements, self._weights)
+        words = fetched_product(bytes_, elements, held)
+        doubled = fetched_product(halves, 2 * elements, max(held, 2 * elements)) + self._stored_wide(x.element)
+        whole = fetched_product(floats, 4 * elements, max(held, 4 * elements))
         alternatives = (
             Alternative("floats", seconds=whole + shifted),
             Alternative("integers", seconds=None if "integers" in failed else words),
@@ -395,7 +408,7 @@ class _Integers:
         whole = value if factor is None else simplify(binary("mul", factor, value))
         for known in (whole, value):
             read = {node.tensor for node in loads(known)}
-            if not read or not read <= self._constants.keys() | self._made.keys():
+            if not read or not read <= self._constants.keys() | self._made.keys() or not _is_of({*item.axes}, known):
                 continue
             if isinstance(known, Load):
                 return whole
@@ -409,13 +422,20 @@ class _Integers:
         """A tensor of a value for each element of the axes it depends on, and where a reader finds it."""
         own = [axis for axis in item.axes if axis in free_atoms(value) and axis.extent is not ONE]
         axes = tuple(Axis(f"i{number}", axis.extent) for number, axis in enumerate(own))
-        mapping: dict[Atom, Dim] = {old: new.dim for old, new in zip(own, axes, strict=True)}
+        mapping: dict[Atom, Dim] = {axis: ZERO for axis in item.axes if axis.extent is ONE}
+        mapping |= {old: new.dim for old, new in zip(own, axes, strict=True)}
         name = self._storage.name(f"{item.name}_{hint}")
         tensor = Tensor(name, value.dtype, axes, substitute(value, mapping), item.origin)
         self._ledger.call(name, f"{self._ledger.label(item.name)} {hint}")
         read = load(name, value.dtype, tuple(axis.dim for axis in own))
         assert isinstance(read, Load)
         return tensor, read
+
+
+def _is_of(axes: set[Axis], *values: Expr | None) -> bool:
+    """Whether values depend on no other axes than these."""
+    atoms = (atom for value in values if value is not None for atom in free_atoms(value))
+    return all(atom in axes for atom in atoms if isinstance(atom, Axis))
 
 
 def _negated(zero: Expr) -> Expr:

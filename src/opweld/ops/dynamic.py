@@ -34,9 +34,9 @@ class Steps:
         """The quantised value, uint8."""
         return quantized(div(x, self.size.at(())), self.zero.at(()), DType.U8)
 
-    def from_zero(self, x: Expr) -> Expr:
-        """The quantised value minus the zero point, in the dtype of the value."""
-        return sub(cast(self.rounded(x), x.dtype), cast(self.zero.at(()), x.dtype))
+    def from_zero(self, whole: Expr) -> Expr:
+        """A quantised value minus the zero point, in the dtype of the scale."""
+        return sub(cast(whole, self.size.dtype), cast(self.zero.at(()), self.size.dtype))
 
 
 def steps_of(emit: Emit, shape: tuple[Dim, ...], element: Body, lanes: int = 1) -> Steps:

@@ -213,7 +213,9 @@ class Cell:
         """The state of all sequences, quantised dynamically to 8 bits: each element minus the zero point, and the
         scale."""
         steps = steps_of(self.loop.step, self.step_shape, source, LANES)
-        return self.loop.step(self.step_shape, lambda i: steps.from_zero(source(i)), "rounded").at, steps.size
+        # Values of 8 bits, so that products of them may be sums of integers.
+        whole = self.loop.step(self.step_shape, lambda i: steps.rounded(source(i)), "quantized")
+        return self.loop.step(self.step_shape, lambda i: steps.from_zero(whole.at(i)), "rounded").at, steps.size
 
     def clip(self, x: Expr) -> Expr:
         """The input of an activation, clamped if the node has the attribute `clip`."""

@@ -448,3 +448,129 @@ output y = result
     (decision,) = [decision for decision in compiled.ledger if decision.rule == RULE]
     assert decision.taken == "floats" and "more numbers than the weights" in str(decision.failed["whole floats"])
     check(program, compiled, rows=5)
+
+
+def recurrent(
+    x: str = "u8", w: str = "i8", zeros: bool = False, shown: bool = False, rows: int = 3, n: int = 32
+) -> str:
+    """A recurrence whose state is quantized dynamically, and multiplied by weights. `shown`: the quantized state is an
+    output too."""
+    low, high = (0, 255) if x == "u8" else (-128, 127)
+    weight = "sub(i32(r[r0, i1]), i32(zero[i1]))" if zeros else "i32(r[r0, i1])"
+    return f"""program recurrent
+input x f32[5, {rows}, {n}]
+constant r {w}[{n}, {n}]
+constant zero {w}[{n}]
+constant scale f32[{n}]
+scan t0: 5 from "LSTM"
+  state h f32[i0: {rows}, i1: {n}] updated by after
+    = 1.0
+  step least f32[] from "LSTM"
+    over r0: {rows}, r1: {n}
+    = min<r0, r1>(h[r0, r1])
+  step z {x}[] from "LSTM"
+    = {x}(min(max(round(mul(least[], -0.0078125:f32)), 0.0:f32), 100.0:f32))
+  step whole {x}[i0: {rows}, i1: {n}] from "LSTM"
+    = {x}(min(max(add(round(mul(h[i0, i1], 0.0078125:f32)), f32(z[])), {low}.0:f32), {high}.0:f32))
+  step rounded f32[i0: {rows}, i1: {n}] from "LSTM"
+    = sub(f32(whole[i0, i1]), f32(z[]))
+  step product f32[i0: {rows}, i1: {n}] from "LSTM"
+    over r0: {n}
+    = sum<r0>(mul(rounded[i0, r0], mul(f32({weight}), scale[i1])))
+  step after f32[i0: {rows}, i1: {n}] from "LSTM"
+    = add(x[t0, i0, i1], mul(product[i0, i1], 0.0078125:f32))
+  stack all = after
+{"  stack seen = whole" if shown else ""}
+  final last = h
+output y = all
+{"output z_whole = seen" if shown else ""}
+output h_last = last
+"""
+
+
+def check_steps(program: TensorProgram, compiled: Compiled) -> None:
+    shape = [int(dim) for dim in program.inputs[0].shape]
+    feeds = {"x": np.random.default_rng(0).integers(-30000, 30000, shape).astype(np.float32) / 8}
+    found, wanted = run(compiled, feeds), interpret(program, feeds, float64=True)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("way", DOTS)
+@pytest.mark.parametrize(("x", "w", "zeros"), WAYS)
+def test_products_of_the_steps_of_a_recurrence(x: str, w: str, zeros: bool, way: str, shown: bool) -> None:
+    program, compiled = compiled_of(recurrent(x, w, zeros, shown), way=way)
+    assert sums_of_bytes(compiled, way) == 1 and uses_words(compiled, way)
+    names = {tensor.name for region in compiled.regions.regions for tensor in region.tensors}
+    assert "rounded" not in names, "nothing reads it any more"
+    check_steps(program, compiled)
+
+
+def test_steps_of_one_row_read_weights_as_bytes() -> None:
+    """Since reading them takes longer than multiplying; of many rows, bytes would be widened for each."""
+    taken: list[str] = []
+    for text in (recurrent(rows=1, n=1024), quantized(256, 1024, 1024)):
+        _, compiled = compiled_of(text)
+        (decision,) = [d for d in compiled.ledger if d.rule == RULE]
+        taken.append(decision.taken)
+    assert taken == ["integers", "halves"]
+
+
+def test_weights_that_are_others_in_each_step_stay_floats() -> None:
+    """Sums of them would be others in each step too."""
+    text = (
+        recurrent().replace("constant r i8[32, 32]", "constant r i8[5, 32, 32]").replace("r[r0, i1]", "r[t0, r0, i1]")
+    )
+    ledger = Ledger()
+    program, compiled = compiled_of(text, ledger=ledger)
+    assert not [d for d in ledger if d.rule == RULE]
+    check_steps(program, compiled)
+
+
+STATE_OF_BYTES = """program state_of_bytes
+input x i8[4, 2, 32]
+constant w i8[32, 32]
+scan t0: 4 from "Scan"
+  state h i8[i0: 2, i1: 32] updated by after
+    = x[0, i0, i1]
+  step product f32[i0: 2, i1: 32] from "Scan"
+    over r0: 32
+    = sum<r0>(mul(f32(h[i0, r0]), f32(w[r0, i1])))
+  step fed f32[i0: 2, i1: 32] from "Scan"
+    over r0: 32
+    = sum<r0>(mul(f32(x[t0, i0, r0]), f32(w[r0, i1])))
+  step after i8[i0: 2, i1: 32] from "Scan"
+    = i8(min(max(round(mul(add(product[i0, i1], fed[i0, i1]), 0.0009765625:f32)), -128.0:f32), 127.0:f32))
+  stack all = after
+output y = all
+"""
+
+
+@pytest.mark.parametrize("way", DOTS)
+def test_a_state_of_bytes_and_what_a_step_is_fed(way: str) -> None:
+    program, compiled = compiled_of(STATE_OF_BYTES, way=way)
+    assert sums_of_bytes(compiled, way) == 2 and uses_words(compiled, way)
+    check(program, compiled)
+
+
+def test_weights_of_two_products_are_stored_for_each() -> None:
+    text = """program shared
+input x u8[3, 16]
+input y u8[3, 16]
+constant w i8[16, 24]
+tensor first f32[i0: 3, i1: 24] from "MatMul"
+  over r0: 16
+  = sum<r0>(mul(f32(x[i0, r0]), f32(w[r0, i1])))
+tensor second f32[i0: 3, i1: 24] from "MatMul_1"
+  over r0: 16
+  = sum<r0>(mul(f32(y[i0, r0]), f32(w[r0, i1])))
+output a = first
+output b = second
+"""
+    decisions = [d for d in compiled_of(text)[1].ledger if d.rule == RULE]
+    pins = {d.id: way for d, way in zip(decisions, DOTS, strict=True)}
+    program, compiled = compiled_of(text, ledger=Ledger(pins=pins))
+    assert [sums_of_bytes(compiled, way) for way in DOTS] == [1, 1]
+    assert all(uses_words(compiled, way) for way in DOTS)
+    check(program, compiled)

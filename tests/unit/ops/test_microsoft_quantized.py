@@ -7,12 +7,15 @@ import pytest
 from onnx import TensorProto
 
 from opweld.errors import UnsupportedError
+from opweld.ledger import Ledger
 from opweld.ops.registry import references
 from opweld.tensor.dim import product
 from opweld.tensor.expr import Binary, Load, Reduce
 from opweld.tensor.program import Scan
-from tests.unit.ops.one_node import Array, flow_of, normal
+from opweld.tensor.simplify import simplify_flow
+from tests.unit.ops.one_node import Array, feeds_of, flow_of, normal
 from tests.unit.ops.runtime_node import MICROSOFT, check_runtime, runtime_model
+from tests.unit.tile.pipeline import compile_with, run
 
 
 def small(dtype: Any, *shape: int, seed: int = 0) -> Array:
@@ -150,6 +153,40 @@ def test_lstm(direction: str, per_row: bool) -> None:
     check_runtime("DynamicQuantizeLSTM", inputs, hidden_size=hidden, **options)
     # A state of zeros has steps of no size.
     check_runtime("DynamicQuantizeLSTM", [*inputs[:5], None, None, *inputs[7:]], hidden_size=hidden, **options)
+
+
+def lstm_inputs(direction: str, hidden: int, features: int, zero: int) -> list[Array | None]:
+    ways = 2 if direction == "bidirectional" else 1
+    w, r = small(np.uint8, ways, features, 4 * hidden), small(np.uint8, ways, hidden, 4 * hidden, seed=1)
+    numbers = [np.full(ways, 0.01, np.float32), np.full(ways, zero, np.uint8)] * 2
+    return [normal(5, 2, features), w, r, normal(ways, 8 * hidden), None, None, None, None, *numbers]
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_products_of_an_lstm_are_sums_of_integers(direction: str) -> None:
+    """Whatever holds them: the results are the same, bit by bit."""
+    inputs = lstm_inputs(direction, 48, 24, 120)
+    options: dict[str, Any] = {"constant": (1, 2, 3, *range(8, 12)), "hidden_size": 48, "direction": direction}
+    flow = flow_of(runtime_model("DynamicQuantizeLSTM", inputs, MICROSOFT, outputs=3, **options))
+    (program,) = simplify_flow(flow, Ledger()).segments[0].programs
+    results: dict[str, dict[str, Array]] = {}
+    for way in ("integers", "halves", "whole floats"):
+        decisions = [d for d in compile_with(program, Ledger()).ledger if d.rule == "fuse.integer"]
+        assert len(decisions) == (4 if direction == "bidirectional" else 2), "of the inputs, and of each step"
+        compiled = compile_with(program, Ledger(pins={d.id: way for d in decisions}))
+        results[way] = run(compiled, feeds_of(inputs, options["constant"]))
+    first, *others = results.values()
+    for other in others:
+        for name, value in other.items():
+            np.testing.assert_array_equal(value, first[name], err_msg=name)
+
+
+def test_products_of_what_is_quantized_dynamically_are_sums_of_integers() -> None:
+    inputs = [normal(5, 12), small(np.int8, 12, 7), scale(0.02), np.array(4, np.int8)]
+    flow = flow_of(runtime_model("DynamicQuantizeMatMul", inputs, MICROSOFT, constant=(1, 2, 3)))
+    (program,) = simplify_flow(flow, Ledger()).segments[0].programs
+    (decision,) = [d for d in compile_with(program, Ledger()).ledger if d.rule == "fuse.integer"]
+    assert not decision.failed
 
 
 def test_products_of_rounded_states_are_products_of_two() -> None:

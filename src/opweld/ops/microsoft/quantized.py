@@ -317,8 +317,9 @@ def lower_dynamic(scope: Lowering, node: ir.Node) -> None:
     x = required(node, 0)
     shape = scope.fact(x).shape
     steps = steps_of(partial(emit, scope), shape, lambda at: scope.load(x, at))
-    whole = emit(scope, shape, lambda at: steps.from_zero(scope.load(x, at)), "rounded")
-    _to_float(scope, node, whole, steps.size.at(()), 2, 3, 4)
+    whole = emit(scope, shape, lambda at: steps.rounded(scope.load(x, at)), "quantized")
+    centred = emit(scope, shape, lambda at: steps.from_zero(whole.at(at)), "rounded")
+    _to_float(scope, node, centred, steps.size.at(()), 2, 3, 4)
 
 
 @lowers("MatMulIntegerToFloat", domain=MICROSOFT)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from opweld import ir
-from opweld.ops.arithmetic import mul
-from opweld.ops.dynamic import steps_of
-from opweld.ops.emitted import define, emit
-from opweld.ops.expansion import DOMAIN, Expansion
+from opweld.ops.expansion import Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.microsoft.domain import MICROSOFT
 from opweld.ops.operands import given, required
-from opweld.ops.registry import Inference, Lowering, infers, lowers
+from opweld.ops.registry import Inference, infers
 from opweld.tensor.dtype import DType
 
 
@@ -23,7 +18,7 @@ def infer_dynamic_lstm(scope: Inference, node: ir.Node) -> list[Fact]:
     """X [T, B, I], W [D, I, 4 * H], R [D, H, 4 * H], then as LSTM; each of W and R has a scale and a zero point, for a
     direction [D] or for each of its rows [D, 4 * H]. Expanded to an LSTM of the dequantized values."""
     made = Expansion(node)
-    (x,) = made.own("Rounded", required(node, 0))
+    (x,) = made.emit("DequantizeLinear", *made.emit("DynamicQuantizeLinear", required(node, 0), outputs=3))
     w = _weights(scope, made, node, 1, 8)
     r = _weights(scope, made, node, 2, 10)
     rest = (given(node, position) for position in range(3, 8))
@@ -33,25 +28,11 @@ def infer_dynamic_lstm(scope: Inference, node: ir.Node) -> list[Fact]:
 def _weights(scope: Inference, made: Expansion, node: ir.Node, position: int, scaling: int) -> ir.Value:
     """Weights as LSTM takes them: float32, with the rows of the gates as the first axis."""
     axes = made.constant(np.array([1] if scope.fact(required(node, scaling)).rank == 2 else [1, 2], np.int64))
-    (wide,) = made.emit("Cast", required(node, position), to=DType.F32.onnx)
+    (whole,) = made.emit("Cast", required(node, position), to=DType.I32.onnx)
     zero = given(node, scaling + 1)
     if zero is not None:
-        (offset,) = made.emit("Unsqueeze", *made.emit("Cast", zero, to=DType.F32.onnx), axes)
-        (wide,) = made.emit("Sub", wide, offset)
+        (offset,) = made.emit("Unsqueeze", *made.emit("Cast", zero, to=DType.I32.onnx), axes)
+        (whole,) = made.emit("Sub", whole, offset)
     (scale,) = made.emit("Unsqueeze", required(node, scaling), axes)
-    return made.emit("Transpose", *made.emit("Mul", wide, scale), perm=[0, 2, 1])[0]
-
-
-@infers("Rounded", domain=DOMAIN)
-def infer_rounded(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the input."""
-    fact = scope.fact(required(node, 0))
-    return [Fact(fact.dtype, fact.shape)]
-
-
-@lowers("Rounded", domain=DOMAIN)
-def lower_rounded(scope: Lowering, node: ir.Node) -> None:
-    """Each element, quantized dynamically to 8 bits and dequantized."""
-    x = required(node, 0)
-    steps = steps_of(partial(emit, scope), scope.fact(x).shape, lambda at: scope.load(x, at))
-    define(scope, node.outputs[0], lambda at: mul(steps.from_zero(scope.load(x, at)), steps.size.at(())))
+    (wide,) = made.emit("Mul", *made.emit("Cast", whole, to=DType.F32.onnx), scale)
+    return made.emit("Transpose", wide, perm=[0, 2, 1])[0]
