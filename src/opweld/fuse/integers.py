@@ -67,6 +67,8 @@ RULE = "fuse.integer"
 
 BYTES = (DType.U8, DType.I8)
 WORD, HALF = WORDS["dot4"], WORDS["dot2i"]
+REDUCE = "opweld quantize --reduce-range"
+"""What makes such weights."""
 LARGEST = 2**31 - 1
 """A sum of products, of elements minus their zero points, that an int32 holds; what is on the way to it may wrap."""
 LONGEST = LARGEST // 255**2
@@ -306,7 +308,8 @@ class _Integers:
         best = cheapest(alternatives).name
         reasons = {
             "integers": f"{WORD} products of bytes are summed at once",
-            "halves": f"{HALF} products are summed at once of bytes that are stored with 16 bits",
+            "halves": f"{HALF} products are summed at once of bytes that are stored with 16 bits; {WORD} would be of "
+            f"weights that cannot saturate ({REDUCE})",
             "whole floats": "sums of integers, which floats hold exactly: elements are not shifted and scaled",
             "floats": failed.get("integers", "sums of bytes take no less time"),
         }
