@@ -6,7 +6,8 @@ halves     the same number with 16 bits
 
 A value that the program computes is stored so for all that read it, so that nothing stands between memory and the
 products; one that others see, an input or an output, is copied. So are the values of a recurrence: a state, and what it
-becomes, are copied in each step.
+becomes, are copied in each step. Where products of one value choose differently, it is bytes for those of bytes and for
+all other readers, and copied with 16 bits for the rest.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class IntegerStorage:
         self._constants = {constant.name: constant for constant in program.constants}
         self._taken = set(program.signatures)
         self._names: dict[tuple[str, str], str] = {}
+        self._as_bytes: set[str] = set()
+        """Unsigned bytes that products multiply as they are."""
+        self._halves: set[str] = set()
+        """What values with 16 bits are called."""
         self._seen = {*self._inputs, *self._constants, *(name for _, name in program.outputs)}
         """Values that are what others than expressions take them for."""
         for item in program.items:
@@ -65,6 +70,7 @@ class IntegerStorage:
     def unsigned(self, element: Load) -> Expr:
         """An element as an unsigned byte."""
         if element.dtype is DType.U8:
+            self._as_bytes.add(element.tensor)
             return element
         return self._stored(element, UNSIGNED) if self.is_computed(element.tensor) else flipped(element)
 
@@ -120,7 +126,7 @@ class IntegerStorage:
 
     def _read(self, node: Expr) -> Expr | None:
         """What reads a value that is stored otherwise, from there."""
-        if isinstance(node, Load) and self.is_computed(node.tensor):
+        if isinstance(node, Load) and self.is_computed(node.tensor) and node.tensor not in self._as_bytes:
             how = next((how for how in _STORED if (node.tensor, how) in self._names), None)
             if how is not None:
                 stored = self._stored(node, how)
@@ -128,8 +134,7 @@ class IntegerStorage:
         # A byte that is stored with 16 bits, and read as a wider number, need not become a byte.
         byte = node.x if isinstance(node, Cast) and node.dtype.bytes > 1 else None
         half = byte.x if isinstance(byte, Cast) and isinstance(byte.x, Load) else None
-        halves = {stored for (_, how), stored in self._names.items() if how == HALVES}
-        return cast(half, node.dtype) if half is not None and half.tensor in halves else None
+        return cast(half, node.dtype) if half is not None and half.tensor in self._halves else None
 
     def _stored(self, element: Load, how: str) -> Expr:
         """An element as it is stored."""
@@ -151,6 +156,8 @@ class IntegerStorage:
         if (name, how) not in self._names:
             made = self._names[name, how] = self.name(f"{name}_{how}")
             self._ledger.call(made, f"{self._ledger.label(name)} {how}")
+            if how == HALVES:
+                self._halves.add(made)
         return self._names[name, how]
 
 

@@ -419,6 +419,69 @@ def test_bytes_that_are_computed_are_stored_with_16_bits(shown: bool) -> None:
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+TWO_PRODUCTS = """program two_products
+input x f32[20, 64]
+constant w i8[64, 96]
+constant v i8[64, 48]
+tensor a {byte}[i0: 20, i1: 64] from "QuantizeLinear"
+  = {byte}(min(max(round(mul(x[i0, i1], 8.0:f32)), 0.0:f32), 127.0:f32))
+tensor first f32[i0: 20, i1: 96] from "MatMul"
+  over r0: 64
+  = sum<r0>(mul(mul(f32(a[i0, r0]), 0.125:f32), mul(f32(w[r0, i1]), 0.5:f32)))
+tensor second f32[i0: 20, i1: 48] from "MatMul_1"
+  over r0: 64
+  = sum<r0>(mul(mul(f32(a[i0, r0]), 0.125:f32), mul(f32(v[r0, i1]), 0.5:f32)))
+output y = first
+output z = second
+"""
+
+
+@pytest.mark.parametrize("ways", [("integers", "halves"), ("halves", "integers")])
+@pytest.mark.parametrize("byte", ["u8", "i8"])
+def test_products_of_one_value_may_choose_differently(byte: str, ways: tuple[str, str]) -> None:
+    """Each reads words: of bytes that stay bytes, and of a copy with 16 bits."""
+    text = TWO_PRODUCTS.format(byte=byte)
+    _, first = compiled_of(text)
+    decisions = [d for d in first.ledger if d.rule == RULE]
+    pins = {decision.id: way for decision, way in zip(decisions, ways, strict=True)}
+    program, compiled = compiled_of(text, ledger=Ledger(pins=pins))
+    assert all(sums_of_bytes(compiled, way) == 1 and uses_words(compiled, way) for way in DOTS)
+    feeds = {"x": np.random.default_rng(0).integers(-300, 300, (20, 64)).astype(np.float32) / 8}
+    found, wanted = run(compiled, feeds), interpret(program, feeds, float64=True)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+SCANNED = """program scanned
+input x {byte}[4, 5, 8]
+constant w i8[8, 24]
+scan t0: 4 from "Scan"
+  state h {byte}[i0: 5, i1: 8] updated by s
+    = 0:{byte}
+  step s {byte}[i0: 5, i1: 8] from "Scan"
+    = max(h[i0, i1], x[t0, i0, i1])
+  stack all = s
+  final last = h
+tensor result i32[i0: 4, i1: 5, i2: 24] from "MatMulInteger"
+  over r0: 8
+  = i32(sum<r0>(mul(f32(sub(i32(all[i0, i1, r0]), 7:i32)), f32(w[r0, i2]))))
+tensor of_last i32[i0: 5, i1: 24] from "MatMulInteger_1"
+  over r0: 8
+  = i32(sum<r0>(mul(f32(sub(i32(last[i0, r0]), 7:i32)), f32(w[r0, i1]))))
+output y = result
+output z = of_last
+"""
+
+
+@pytest.mark.parametrize("way", DOTS)
+@pytest.mark.parametrize("byte", ["u8", "i8"])
+def test_what_a_scan_hands_on_is_multiplied(byte: str, way: str) -> None:
+    """No tensor computes it, so that it is stored as the scan stores it, and copied or changed as it is read."""
+    program, compiled = compiled_of(SCANNED.format(byte=byte), way=way)
+    assert sums_of_bytes(compiled, way) == 2 and uses_words(compiled, way)
+    check(program, compiled)
+
+
 def test_what_stays_floats_is_stored_as_it_was() -> None:
     """Products of integers that were tried, and take longer, change no operand of theirs."""
     program = with_bytes(TWO_LAYERS)
