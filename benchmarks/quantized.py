@@ -260,7 +260,8 @@ def exposed(model: onnx.ModelProto) -> tuple[onnx.ModelProto, onnx.ModelProto, l
 
 def _exact(model: bytes) -> Any:
     """ONNX Runtime's session, in which no product of bytes saturates, as they do by default without VNNI: a pass of its
-    optimiser's second level sees to that."""
+    optimiser's second level sees to that, but not in QLinearMatMul of opset 21 and later, nor in bodies of If and Loop
+    (version 1.31)."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

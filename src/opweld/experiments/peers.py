@@ -91,4 +91,5 @@ PEERS: dict[str, Callable[[Path, Mapping[str, Array], int], Run]] = {
     "openvino": _openvino,
 }
 """The runtimes that can be compared with, by the name of their package and extra. `onnxruntime-exact` is told not to
-saturate where products of bytes do without VNNI."""
+saturate where products of bytes do without VNNI; version 1.31 still does in QLinearMatMul of opset 21 and later, and in
+bodies of If and Loop."""

@@ -18,7 +18,8 @@ it, so that nothing stands between memory and the products.
 
 Without such instructions bytes are widened to 16 bits before they are multiplied, time and again. Two products of
 numbers that lie in memory with 16 bits take less then: x and w are stored so ("halves"), twice as long as bytes and as
-exact. What multiplies bytes as they are without VNNI, vpmaddubsw, saturates.
+exact. What multiplies bytes as they are without VNNI, vpmaddubsw, saturates: where weights say that it cannot (see
+`saturation`), bytes stay bytes.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ def quantize(
         activations: `uint8` or `int8`, with a zero point in either case.
         reduce_range: for processors with AVX2 or AVX-512 and without VNNI: weights of `int8` of which no two
             neighbours exceed 128 together, in place of 127 each. The fastest instruction for bytes there saturates
-            beyond that: opweld does not use it then, other runtimes do, and are wrong.
+            beyond that: opweld does not use it then, other runtimes do, and are wrong; with an odd number of channels,
+            as of pictures, still.
         max_error: what the outputs may lose, as the root of the squared differences' sum over that of the squared
             answers' sum. The nodes that lose most by predicted second saved become int8 weights alone, then float,
             until it is kept.

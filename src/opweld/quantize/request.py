@@ -40,6 +40,8 @@ class Request:
             if value not in known:
                 raise OptionError(f"{name} is {value!r}, expected {', '.join(known)}")
         check_budget(self.max_error)
+        if self.reduce_range and self.precision != "int8":
+            raise OptionError(f"a reduced range is of weights that bytes are multiplied by: {self.precision} has none")
         if self.metric is not None and self.max_error is None:
             raise OptionError("a metric needs a budget: say with max_error how much the score may fall")
 

@@ -110,6 +110,12 @@ def test_neighbours_of_a_reduced_range_fit_16_bits_times_any_byte() -> None:
     assert done.error is not None and plain.error is not None and done.error < 2 * plain.error
 
 
+@pytest.mark.parametrize("precision", ["int8-weights", "int4-weights"])
+def test_no_range_is_reduced_of_weights_that_floats_are_multiplied_by(precision: Any) -> None:
+    with pytest.raises(OptionError, match="reduced range"):
+        opweld.quantize(network(), precision=precision, reduce_range=True)
+
+
 def test_a_range_is_reduced_as_far_as_neighbours_ask_for() -> None:
     weights = np.array([[100, 60, 30], [-90, 60, 30], [0, 0, 127]], np.float32)
     made = quantize_weights(weights, 1, paired=0)
