@@ -12,6 +12,7 @@ from typing import NoReturn
 from opweld.errors import OpweldError
 from opweld.fuse.pieces import pieces_of
 from opweld.fuse.region import Kind, Region, Regions
+from opweld.fuse.saturation import pairs_fit
 from opweld.fuse.verify import verify_regions
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import WIDEST
@@ -19,7 +20,7 @@ from opweld.place.placed import Placed
 from opweld.place.storage import Storage, Term, dense, slice_of
 from opweld.place.written import is_updated, producing_member, read_where_written
 from opweld.schedule.expected import expected_sizes
-from opweld.tensor.dim import Dim
+from opweld.tensor.dim import ONE, Dim
 from opweld.tensor.expr import loads
 
 NEVER = 1 << 60
@@ -37,7 +38,8 @@ def verify_placed(placed: Placed) -> None:
         when
        the other is written, or read only where that is written;
     5. halos make the guards of all loads redundant;
-    6. lanes run along an axis of their reduction.
+    6. lanes run along an axis of their reduction;
+    7. packed bytes are multiplied by an instruction that saturates only where they cannot make it.
 
     Raises OpweldError naming the value and what is wrong with it."""
     own = {constant.name for constant in placed.program.constants}
@@ -51,6 +53,7 @@ def verify_placed(placed: Placed) -> None:
     checked.check_shared()
     checked.check_halos()
     checked.check_lanes()
+    checked.check_pairs()
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,13 @@ class _Placed:
                 if not inside_halo(node, storage, self.shapes[node.tensor]):
                     halo = ", ".join(map(str, storage.halo))
                     self._fail(node.tensor, f"has the halo {halo} of {storage.fill}, but is read further: {node!r}")
+
+    def check_pairs(self) -> None:
+        """7."""
+        for name, storage in self.storages.items():
+            words = [term.axis for term in storage.terms if term.stride is ONE and term.modulus is not None]
+            if storage.pairs_fit and not (words and pairs_fit(self.placed.constants[name].read(), words[0])):
+                self._fail(name, "has neighbours whose products with bytes do not sum to 16 bits")
 
     def check_lanes(self) -> None:
         """6."""

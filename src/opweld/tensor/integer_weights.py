@@ -71,7 +71,7 @@ def _paired(weights: Array, axis: int) -> Array:
     moved = np.moveaxis(weights, axis, -1)
     even = moved.shape[-1] // 2 * 2
     first, second = moved[..., 0:even:2], moved[..., 1:even:2]
-    sums = np.where(first * second > 0, np.abs(first + second), 0)
+    sums = np.where((first < 0) == (second < 0), np.abs(first + second), 0)
     reached = np.abs(moved)
     reached[..., 0:even:2] = np.maximum(reached[..., 0:even:2], sums)
     return np.moveaxis(reached, -1, axis)

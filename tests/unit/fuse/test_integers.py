@@ -7,16 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from opweld.errors import OpweldError
 from opweld.fuse.region import dot_of, reductions
 from opweld.fuse.saturation import pairs_fit
 from opweld.ledger import Ledger
+from opweld.place.verify import verify_placed
 from opweld.target import Target
 from opweld.tensor.dtype import DType
 from opweld.tensor.interpret import interpret
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram
 from opweld.tile.text import print_kernel
-from tests.unit.tile.pipeline import Compiled, compile_with, run
+from tests.unit.tile.pipeline import Compiled, compile_text, compile_with, run
 from tests.unit.tile.programs import quantized, quantized_convolution
 
 RULE = "fuse.integer"
@@ -125,6 +127,16 @@ def test_pairs_that_fit(pair: tuple[int, int], fits: bool) -> None:
     assert pairs_fit(weights, 0) == fits
     assert not pairs_fit(weights, 1), "three are no pairs"
     assert pairs_fit(np.roll(weights, 1, 0), 0), "neighbours of two pairs"
+
+
+def test_weights_that_would_saturate_are_seen() -> None:
+    compiled = compile_text(quantized(16, 12, 40, "u8", "i8"))
+    packed = compiled.placed.constants["w_packed0"]
+    assert compiled.placed.storages["w_packed0"].pairs_fit  # they are all 0
+    verify_placed(compiled.placed)
+    other = replace(packed, read=lambda: np.full(packed.shape, 65, np.int8))
+    with pytest.raises(OpweldError, match="'w_packed0' has neighbours whose products"):
+        verify_placed(replace(compiled.placed, constants={**compiled.placed.constants, "w_packed0": other}))
 
 
 def test_products_of_pairs_need_no_four_neighbours() -> None:

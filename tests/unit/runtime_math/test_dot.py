@@ -26,10 +26,11 @@ def test_dot_products_of_bytes_whose_pairs_fit_16_bits(dots: Kernels) -> None:
     unsigned = generator.integers(0, 256, (1024, 4)).astype(np.uint8)
     signed = generator.integers(-64, 65, (1024, 4)).astype(np.int8)
     unsigned[:3], signed[0], signed[1], signed[2] = 255, 64, -64, (127, 1, -128, 127)
-    wanted = (unsigned.astype(np.int64) * signed.astype(np.int64)).sum(-1)
-    found = np.zeros(1024, np.int32)
+    start = generator.integers(-(2**31), 2**31, 1024).astype(np.int32)
+    wanted = start.astype(np.int64) + (unsigned.astype(np.int64) * signed.astype(np.int64)).sum(-1)
+    found = start.copy()
     dots.call("dot4s_add", found, unsigned, signed, found.size)
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, wanted.astype(np.int32))
 
 
 def test_dot_products_of_integers_of_16_bits(dots: Kernels) -> None:
