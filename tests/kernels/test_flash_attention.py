@@ -52,15 +52,17 @@ def assert_gradients_close(got: Sequence[Tensor], exact: Sequence[Tensor]) -> No
         assert bool(((one.double() - other).abs() <= limit).all())
 
 
-def compare(inputs: tuple[Tensor, ...], options: dict[str, Any], oracle: dict[str, Any] | None = None) -> None:
+def compare(
+    inputs: tuple[Tensor, ...], options: dict[str, Any], oracle: dict[str, Any] | None = None, *, scale: float = 0.1
+) -> None:
     """Output, log-sum-exp and gradients of inputs (query, key, value, and the bias if it is one) beside the oracle's,
-    which has other options where it says the same in another way."""
+    which has other options where it says the same in another way. `scale`: of values that cancel in the output."""
     names = ("query", "key", "value", "bias")
     ours = [tensor.detach().clone().requires_grad_() for tensor in inputs]
     theirs = [tensor.detach().double().requires_grad_() for tensor in inputs]
     got, lse = flash_attention_with_lse(**dict(zip(names, ours, strict=False)), **options)
     expected, exact_lse = attention(**dict(zip(names, theirs, strict=False)), **(options if oracle is None else oracle))
-    assert_close(got.detach(), expected.detach())
+    assert_close(got.detach(), expected.detach(), scale=scale)
     finite = torch.isfinite(exact_lse)
     assert torch.equal(torch.isfinite(lse), finite)
     assert bool((lse[~finite] == float("-inf")).all())
@@ -108,7 +110,8 @@ def test_16_bit_types(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("head_dim", [1, 40, 72])
 def test_head_sizes_between_powers_of_two(head_dim: int) -> None:
-    compare(operands(5, 19, head_dim), {})
+    # Averages of 19 values may all be small where there is one feature; the values are rounded as what they are.
+    compare(operands(5, 19, head_dim), {}, scale=0.25)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (4, 2), (3, 1)])
