@@ -88,10 +88,6 @@ class IntegerStorage:
 
     # -------------------------------------------------------------------------------------------------- what is stored
 
-    def keep(self, read: set[str]) -> None:
-        """Forgets what nobody reads: what was tried and not taken stores nothing."""
-        self._names = {key: stored for key, stored in self._names.items() if stored in read or stored in self.made}
-
     def items(self, items: Sequence[Item]) -> Iterator[Item]:
         """The items of the program, which read values as they are stored, and after each what stores it."""
         for name in self._inputs:

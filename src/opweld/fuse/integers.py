@@ -134,7 +134,6 @@ class _Integers:
                 items.append(self._scan(item))
             else:
                 items += self._item(item, self._weights) if isinstance(item, Tensor) else (item,)
-        self._storage.keep({node.tensor for item in items for node in loads(*bodies_of(item))})
         items = [without_unused(item) if isinstance(item, Scan) else item for item in self._storage.items(items)]
         read = {node.tensor for item in items for node in loads(*bodies_of(item))}
         made = (constant for name, constant in self._made.items() if name in read)

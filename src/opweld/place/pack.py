@@ -192,8 +192,8 @@ class _Packer:
         fits = slope is ONE and all(coefficient % width == 0 for _, coefficient in others.terms)
         rows, blocks = self._weight_prices(tensor, lanes, node, position)
         words = _words(node, reductions(tensor.body)[0], across)
-        fit = words is not None and gains_by_pairs(self._target) and constant.dtype is DType.I8
-        fit = fit and pairs_fit(constant.read(), words or 0)
+        gains = constant.dtype is DType.I8 and gains_by_pairs(self._target)
+        fit = gains and words is not None and pairs_fit(constant.read(), words)
         choice = self._ledger.decide(
             rule="place.pack",
             site=tensor.origin,

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -272,11 +272,9 @@ def _chosen(blocks: Generator[Sized]) -> tuple[Generator[Sized], int]:
 
 
 def _chained(seen: Sequence[Sized], blocks: Generator[Sized]) -> Generator[Sized]:
-    try:
+    with closing(blocks):
         yield from seen
         yield from blocks
-    finally:
-        blocks.close()
 
 
 def _put(folder: Path, manifest: _Manifest) -> None:
