@@ -43,7 +43,7 @@ class CudaBackend(Backend):
 
     def target(self, name: str) -> Gpu:
         """The GPU of that architecture; of this machine, by the name "cuda", or sm_90 where there is none."""
-        return GPUS[name if name in GPUS else "sm_90"]
+        return GPUS[name] if name in GPUS else _gpu_here()
 
     def stages(self) -> Stages[Any]:
         """See `backends.cuda`."""
@@ -60,6 +60,15 @@ class CudaBackend(Backend):
                 "compiling for a GPU takes Triton: pip install 'opweld[cuda]'; what is compiled runs without it"
             ) from error
         return f"triton {version}" + (" interpreted" if os.environ.get("TRITON_INTERPRET") == "1" else "")
+
+
+def _gpu_here() -> Gpu:
+    """The target of the first GPU: code for sm_80 runs on all of compute capability 8."""
+    from opweld.runtime.cuda.device import capability
+
+    found = capability()
+    major = 0 if found is None else found[0]
+    return next((gpu for gpu in GPUS.values() if gpu.architecture_number // 10 == major), GPUS["sm_90"])
 
 
 BACKENDS: tuple[Backend, ...] = (CBackend(), CudaBackend())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,10 +29,11 @@ def opweld(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappin
     given = dict(options or {})
     strict = bool(given.pop("strict", False))
     frozen = frozen_inputs(gm, example_inputs)
+    sources = _sources(gm)
     _say_what_is_asserted(gm)
 
     def inference(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        return _compiled(graph, frozen, given, strict)
+        return _compiled(graph, frozen, given, strict, sources)
 
     def training(graph: fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any]:
         if strict:
@@ -90,6 +92,19 @@ def frozen_inputs(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> dict[int
     return found
 
 
+def _sources(gm: fx.GraphModule) -> dict[int, str]:
+    """What inputs are called in the program, by position, as far as Dynamo tells: `L['x']` is x."""
+    found: dict[int, str] = {}
+    holes = (node for node in gm.graph.nodes if node.op == "placeholder")
+    for position, node in enumerate(holes):
+        source = getattr(node.meta.get("grapharg"), "source", None)
+        if source is not None:
+            name: Any = source.name
+            text = str(name() if callable(name) else name)
+            found[position] = re.sub(r"^[LG]\['(\w+)'\]", r"\1", text)
+    return found
+
+
 def _wrapped(value: Any) -> list[Any]:
     """The tensors that one wraps, in AOTAutograd's order; anything else alone."""
     if not dispatch.is_traceable_wrapper_subclass(value):
@@ -99,7 +114,11 @@ def _wrapped(value: Any) -> list[Any]:
 
 
 def _compiled(
-    graph: fx.GraphModule, frozen: Mapping[int, torch.Tensor], options: Mapping[str, Any], strict: bool
+    graph: fx.GraphModule,
+    frozen: Mapping[int, torch.Tensor],
+    options: Mapping[str, Any],
+    strict: bool,
+    sources: Mapping[int, str],
 ) -> Callable[..., Any]:
     """A graph as AOTAutograd calls it: wholly opweld's, or but for nodes that stay in eager mode."""
     from torch._dynamo.backends.debugging import boxed_nop
@@ -111,7 +130,7 @@ def _compiled(
     with dispatch._disable_current_modes():  # pyright: ignore[reportPrivateUsage] - parameters are read: tracing is over
         try:
             try:
-                return Compiled(graph, frozen, options)
+                return Compiled(graph, frozen, options, sources)
             except UnsupportedError:
                 refused = {} if strict else refused_nodes(graph)  # which nodes, where it is not the graph as a whole
                 if not refused:

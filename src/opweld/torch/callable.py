@@ -12,8 +12,11 @@ from torch import fx
 from torch._inductor.output_code import OutputCode
 
 from opweld.compile import Model, compile
+from opweld.errors import OptionError
 from opweld.frontend.torch.imported import Imported
 from opweld.frontends.torch import TorchSource
+from opweld.options import GPUS
+from opweld.torch.on_gpu import OnGpu
 from opweld.torch.saved import Saved, SavedArtifact, checksums, pickled, unpickled
 
 Frozen: TypeAlias = Mapping[int, torch.Tensor]
@@ -76,20 +79,37 @@ def _are_still(packed: Iterable[_Packed], tensors: Sequence[Any] | Frozen) -> bo
     return True
 
 
+def _set_target(options: dict[str, Any], device: torch.device) -> None:
+    """Names the machine that tensors of a device are for. Raises OptionError where another kind is asked for."""
+    if device.type != "cuda":
+        return
+    target = options.setdefault("target", "cuda")
+    if target not in GPUS:
+        raise OptionError(f"target={target!r}, but the tensors are on {device}; leave target away, or name a GPU")
+
+
 class Compiled(Runnable):
-    """Runs a compiled graph on tensors.
+    """Runs a compiled graph on tensors, of the CPU or of a GPU: that of its inputs and parameters.
 
     Parameters are packed into the artifact. At each call they are compared with what was packed, by identity, address
     and version; where one has changed, the graph is compiled again. One that was loaded from a file compares their
     content, at its first call: there they are other tensors."""
 
-    def __init__(self, graph: fx.GraphModule, frozen: Frozen, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        frozen: Frozen,
+        options: Mapping[str, Any],
+        sources: Mapping[int, str] | None = None,
+    ) -> None:
+        """`sources`: what inputs are called in the program, by position, where errors name them."""
         from opweld.frontend.torch.graphs import imported_graph  # the importer, which a loaded graph does not need
 
         super().__init__()
-        made = imported_graph(graph, frozen)
+        made = imported_graph(graph, frozen, sources)
         self._convention = made.convention
         self._options: dict[str, Any] = {"threads": torch.get_num_threads(), **options}
+        _set_target(self._options, made.convention.device)
         self._positions = tuple(frozen)
         self._import: Callable[[Frozen], Imported] = lambda now: imported_graph(graph, now).imported
         self._saved: Saved | None = None
@@ -113,8 +133,18 @@ class Compiled(Runnable):
     def _build(self, imported: Imported, frozen: Frozen) -> None:
         self._saved, self._imported = None, imported
         computes = bool(self._convention.made)
-        self.model: Model | None = compile(TorchSource(imported, None), **self._options) if computes else None
+        self._take(compile(TorchSource(imported, None), **self._options) if computes else None)
         self._packed: tuple[_Packed, ...] | None = _packed(frozen)
+
+    def _take(self, model: Model | None) -> None:
+        """From now on runs a model: on the GPU of its tensors, or with arrays over their memory."""
+        self.model: Model | None = model
+        self._on_gpu = None if model is None or self._convention.device.type != "cuda" else OnGpu(model)
+
+    def _run(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        if self._on_gpu is not None:
+            return self._on_gpu.run(self._convention.tensors(arguments), self._convention.device)
+        return [] if self.model is None else self.model.session.run(self._convention.feeds(arguments))
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs for a list of inputs."""
@@ -124,8 +154,7 @@ class Compiled(Runnable):
         elif not _are_still(self._packed, arguments):
             frozen = self._frozen(arguments)
             self._build(self._import(frozen), frozen)
-        arrays = [] if self.model is None else self.model.session.run(self._convention.feeds(arguments))
-        return self._convention.results(arguments, arrays)
+        return self._convention.results(arguments, self._run(arguments))
 
     def _frozen(self, arguments: Sequence[Any]) -> Frozen:
         return {position: arguments[position] for position in self._positions}
@@ -140,7 +169,8 @@ class Compiled(Runnable):
             model = artifact.opened(self._options["threads"])
             fits = model is not None
         if fits:
-            self.model, self._packed = model, _packed(frozen)
+            self._take(model)
+            self._packed = _packed(frozen)
         else:
             self._build(self._import(frozen), frozen)
 

@@ -13,6 +13,8 @@ from torch import fx
 
 from opweld.frontend.torch.dtypes import as_array
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Literal:
@@ -39,38 +41,45 @@ class Layout:
     Attributes:
         dtype: None for a number. order: its axes from the largest stride to the smallest; None where they are in order.
         strides: where there are holes between elements, as far as sizes are known; else None.
+        moved: the device that it is on, where that is not the graph's; else None.
     """
 
     dtype: torch.dtype | None
     order: tuple[int, ...] | None
     strides: tuple[int, ...] | None = None
+    moved: torch.device | None = None
 
     @classmethod
-    def of(cls, meta: Any) -> Layout:
-        """That of a tensor without data; strides in the order that eager mode gives."""
+    def of(cls, meta: Any, device: torch.device = CPU) -> Layout:
+        """That of a tensor without data, of a graph on a device; strides in the order that eager mode gives."""
         if not isinstance(meta, torch.Tensor):
             return cls(None, None)
+        moved = None if meta.device == device else meta.device
         order = sorted(range(meta.dim()), key=lambda axis: (-_size(meta.stride(axis)), axis))
         if _has_holes(meta, order):
-            return cls(meta.dtype, None, tuple(meta.stride()))
+            return cls(meta.dtype, None, tuple(meta.stride()), moved)
         if order == sorted(order) or meta.is_contiguous():  # the former asks nothing of sizes that only data tells
-            return cls(meta.dtype, None)
-        return cls(meta.dtype, tuple(order))
+            return cls(meta.dtype, None, None, moved)
+        return cls(meta.dtype, tuple(order), None, moved)
 
-    def give(self, array: np.ndarray[Any, Any]) -> Any:
-        """The tensor over an array's memory, with strides in order; or the number."""
+    def give(self, made: np.ndarray[Any, Any] | torch.Tensor) -> Any:
+        """The tensor over an array's memory, or of a dense one, with strides in order; or the number."""
         if self.dtype is None:
-            return array.item()
-        if self.dtype is torch.bfloat16:
-            tensor = torch.from_numpy(array.view(np.int16)).view(self.dtype)
-        elif self.dtype.is_complex and not array.size:  # PyTorch views no pairs where there are none
-            tensor = torch.empty(array.shape[:-1], dtype=self.dtype)
-        elif self.dtype.is_complex:
-            tensor = torch.view_as_complex(torch.from_numpy(np.ascontiguousarray(array)))
+            return made.item()
+        if isinstance(made, torch.Tensor):
+            tensor = made
+        elif self.dtype is torch.bfloat16:
+            tensor = torch.from_numpy(made.view(np.int16)).view(self.dtype)
         else:
-            tensor = torch.from_numpy(array)
+            tensor = torch.from_numpy(np.ascontiguousarray(made) if self.dtype.is_complex else made)
+        if self.dtype.is_complex and not tensor.numel():  # PyTorch views no pairs where there are none
+            tensor = torch.empty(tensor.shape[:-1], dtype=self.dtype, device=tensor.device)
+        elif self.dtype.is_complex:
+            tensor = torch.view_as_complex(tensor)
+        if self.moved is not None:
+            tensor = tensor.to(self.moved)
         if self.strides is not None:
-            return torch.empty_strided(tensor.shape, self.strides, dtype=self.dtype).copy_(tensor)
+            return torch.empty_strided(tensor.shape, self.strides, dtype=self.dtype, device=tensor.device).copy_(tensor)
         if self.order is None:
             return tensor
         return tensor.permute(self.order).contiguous().permute(self._back)
@@ -93,6 +102,7 @@ class CallingConvention:
         mutated: (position of the argument, name of the output that is written to it).
         checks: (name of the output that has to be true, what is said where it is not).
         views: makes the outputs that are views of `bases`: names of the model's outputs, or positions of arguments.
+        device: of the tensors.
     """
 
     fed: tuple[tuple[str, int], ...]
@@ -103,16 +113,23 @@ class CallingConvention:
     checks: tuple[tuple[str, str], ...]
     views: fx.GraphModule | None
     bases: tuple[str | int, ...]
+    device: torch.device = CPU
 
     def feeds(self, arguments: Sequence[Any]) -> dict[str, np.ndarray[Any, Any]]:
         """The model's inputs."""
         return {name: _array(arguments[position]) for name, position in self.fed}
 
-    def results(self, arguments: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-        """The graph's outputs, of those of the model; writes to the arguments that the graph writes to.
+    def tensors(self, arguments: Sequence[Any]) -> list[torch.Tensor | np.ndarray[Any, Any]]:
+        """The model's inputs where they lie: numbers are arrays of the host."""
+        given = (arguments[position] for _, position in self.fed)
+        return [_real(value) if isinstance(value, torch.Tensor) else np.asarray(value) for value in given]
+
+    def results(self, arguments: Sequence[Any], made: Sequence[Any]) -> list[Any]:
+        """The graph's outputs, of those of the model, arrays or tensors of the device; writes to the arguments that the
+        graph writes to.
 
         Raises RuntimeError, as PyTorch does, where the program asserts what is not true."""
-        values = {name: layout.give(array) for (name, layout), array in zip(self.made, arrays, strict=True)}
+        values = {name: layout.give(value) for (name, layout), value in zip(self.made, made, strict=True)}
         for name, message in self.checks:
             if not values[name]:
                 raise RuntimeError(message)
@@ -134,9 +151,12 @@ class CallingConvention:
 def _array(value: Any) -> np.ndarray[Any, Any]:
     """A tensor as an array, over the same memory where it lies in order, complex numbers as pairs; a number as one of
     no axes."""
-    if isinstance(value, torch.Tensor) and value.is_complex():
-        value = torch.view_as_real(value.resolve_conj())
-    return as_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
+    return as_array(_real(value)) if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, with pairs of numbers for complex ones."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _size(size: Any) -> int:

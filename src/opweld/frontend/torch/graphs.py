@@ -13,6 +13,7 @@ from torch import fx
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import elements
 from opweld.frontend.torch.convention import CallingConvention, Layout, Literal, Returned, ViewOutput
+from opweld.frontend.torch.devices import device_of
 from opweld.frontend.torch.imported import Imported
 from opweld.frontend.torch.importer import Importer
 from opweld.frontend.torch.views import root_of, view_nodes, views_of
@@ -26,9 +27,12 @@ class ImportedGraph:
     convention: CallingConvention
 
 
-def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> ImportedGraph:
+def imported_graph(
+    gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor], sources: Mapping[int, str] | None = None
+) -> ImportedGraph:
     """A graph of AOTAutograd, with these inputs, by position, as constants. Raises UnsupportedError naming node,
-    operator and line."""
+    operator and line, or tensors on different devices, which `sources` calls as the program does."""
+    device = device_of(gm.graph, sources)
     holes = [node for node in gm.graph.nodes if node.op == "placeholder"]
     place = {node: position for position, node in enumerate(holes)}
     written = _writes(gm, place)
@@ -64,13 +68,14 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
     graph, nodes = importer.run(gm.graph, gm, list(made.values()), list(made))
     convention = CallingConvention(
         fed=tuple((value.name, place[node]) for node, value in importer.inputs.items()),
-        made=tuple((name, Layout.of(node.meta["val"])) for node, name in made.items()),
+        made=tuple((name, Layout.of(node.meta["val"], device)) for node, name in made.items()),
         returned=tuple(returned),
         single=isinstance(ends, fx.Node),
         mutated=tuple(mutated),
         checks=tuple(checks),
         views=None if views is None else views.module,
         bases=() if views is None else tuple(place[base] if base in place else made[base] for base in bases),
+        device=device,
     )
     return ImportedGraph(Imported(graph, nodes, "torch.compile"), convention)
 

@@ -163,6 +163,17 @@ def devices(path: str = LIBRARY) -> int:
         return 0
 
 
+def capability(path: str = LIBRARY) -> tuple[int, int] | None:
+    """The compute capability of the first GPU, as (9, 0), without a context on it; None where there is none."""
+    if not devices(path):
+        return None
+    driver, device, major, minor = Driver.open(path), c_int(), c_int(), c_int()
+    driver.call("cuDeviceGet", byref(device), 0)
+    driver.call("cuDeviceGetAttribute", byref(major), _ATTRIBUTES["major"], device.value)
+    driver.call("cuDeviceGetAttribute", byref(minor), _ATTRIBUTES["minor"], device.value)
+    return major.value, minor.value
+
+
 @remember
 def _opened(path: str, ordinal: int) -> Device:
     return Device(Driver.open(path), ordinal)

@@ -7,10 +7,22 @@ header means that one by the plain name.
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_ulonglong, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_float,
+    c_int,
+    c_size_t,
+    c_ubyte,
+    c_uint,
+    c_uint64,
+    c_ulonglong,
+    c_void_p,
+)
 from functools import cache as remember
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from opweld.errors import DeviceError, OpweldError, ShortageError
 
@@ -33,6 +45,27 @@ _REMEDIES: Final = {
 }
 
 _HANDLE: Final = c_void_p
+
+
+class KernelNode(Structure):
+    """`CUDA_KERNEL_NODE_PARAMS`: a launch in a graph."""
+
+    _fields_: ClassVar = [
+        ("func", _HANDLE),
+        ("gridDimX", c_uint),
+        ("gridDimY", c_uint),
+        ("gridDimZ", c_uint),
+        ("blockDimX", c_uint),
+        ("blockDimY", c_uint),
+        ("blockDimZ", c_uint),
+        ("sharedMemBytes", c_uint),
+        ("kernelParams", POINTER(c_void_p)),
+        ("extra", POINTER(c_void_p)),
+        ("kern", _HANDLE),
+        ("ctx", _HANDLE),
+    ]
+
+
 _ADDRESS: Final = c_uint64
 """`CUdeviceptr`."""
 
@@ -70,6 +103,14 @@ FUNCTIONS: Final = MappingProxyType(
         "cuStreamWaitEvent": (_HANDLE, _HANDLE, c_uint),
         "cuStreamBeginCapture_v2": (_HANDLE, c_int),
         "cuStreamEndCapture": (_HANDLE, POINTER(_HANDLE)),
+        "cuStreamGetCaptureInfo_v2": (
+            _HANDLE,
+            POINTER(c_int),
+            POINTER(c_uint64),
+            POINTER(_HANDLE),
+            POINTER(POINTER(_HANDLE)),
+            POINTER(c_size_t),
+        ),
         "cuEventCreate": (POINTER(_HANDLE), c_uint),
         "cuEventDestroy_v2": (_HANDLE,),
         "cuEventRecord": (_HANDLE, _HANDLE),
@@ -78,6 +119,7 @@ FUNCTIONS: Final = MappingProxyType(
         "cuLaunchKernel": (_HANDLE, *[c_uint] * 7, _HANDLE, POINTER(c_void_p), POINTER(c_void_p)),
         "cuGraphInstantiateWithFlags": (POINTER(_HANDLE), _HANDLE, c_ulonglong),
         "cuGraphLaunch": (_HANDLE, _HANDLE),
+        "cuGraphExecKernelNodeSetParams_v2": (_HANDLE, _HANDLE, POINTER(KernelNode)),
         "cuGraphExecDestroy": (_HANDLE,),
         "cuGraphDestroy": (_HANDLE,),
         "cuGetErrorName": (c_int, POINTER(c_char_p)),

@@ -5,6 +5,7 @@ TRITON_INTERPRET=1 before either is imported."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,36 @@ class Interpreted:
     def run(self, bound: Bound, arrays: Sequence[Array]) -> list[Array]:
         """The outputs, as new arrays."""
         outputs = [np.empty(shape, dtype) for shape, dtype in bound.outputs]
+        self._run(bound, arrays, outputs)
+        return outputs
+
+    def run_between(
+        self, bound: Bound, inputs: Sequence[int | Array], outputs: Sequence[int], stream: int | None = None
+    ) -> None:
+        """A run of memory of the processor, by address: the device here."""
+        dtypes_in = [dtypes.numpy_dtype(fed.dtype) for fed in bound.variant.inputs]
+        arrays = [
+            given if isinstance(given, np.ndarray) else _memory(given, size // dtype.itemsize, dtype)
+            for given, size, dtype in zip(inputs, bound.inputs, dtypes_in, strict=True)
+        ]
+        self._run(
+            bound,
+            arrays,
+            [
+                _memory(address, int(np.prod(shape, dtype=np.int64)), dtype)
+                for address, (shape, dtype) in zip(outputs, bound.outputs, strict=True)
+            ],
+        )
+
+    def read(self, array: Array, address: int, stream: int | None = None) -> None:
+        """Fills an array from memory by address."""
+        array.reshape(-1)[...] = _memory(address, array.size, array.dtype)
+
+    def write(self, address: int, array: Array, stream: int | None = None) -> None:
+        """The way back."""
+        _memory(address, array.size, array.dtype)[...] = array.reshape(-1)
+
+    def _run(self, bound: Bound, arrays: Sequence[Array], outputs: Sequence[Array]) -> None:
         memory: list[Array] = []
         for buffer, elements in zip(bound.variant.buffers, bound.elements, strict=True):
             dtype = dtypes.numpy_dtype(buffer.dtype)
@@ -51,7 +82,6 @@ class Interpreted:
                 memory.append(poison.copy())
         for step in bound.variant.steps:
             self._step(step, bound, memory, {})
-        return outputs
 
     def _step(self, step: Launch, bound: Bound, memory: Sequence[Array], counts: Mapping[str, int]) -> None:
         if step.kind == "loop":
@@ -86,6 +116,14 @@ class Interpreted:
             function[grid](*values)
         if code := int(error[0]):
             raise RunError(step.errors[code - 1])
+
+
+def _memory(address: int, elements: int, dtype: np.dtype[Any]) -> Array:
+    """Memory of the processor as an array of one axis."""
+    if not elements:
+        return np.empty(0, dtype)
+    size = elements * dtype.itemsize
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).view(dtype)
 
 
 def _tensor(array: Array) -> Any:

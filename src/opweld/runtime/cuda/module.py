@@ -8,6 +8,7 @@ from typing import Final
 from opweld.errors import DeviceError
 from opweld.runtime.cuda.arguments import Arguments
 from opweld.runtime.cuda.device import Device, Owned
+from opweld.runtime.cuda.driver import KernelNode
 from opweld.runtime.cuda.stream import Stream
 
 _MAX_DYNAMIC_SHARED: Final = 8
@@ -73,3 +74,7 @@ class Function:
             arguments.pointers,
             None,
         )
+
+    def node(self, grid: tuple[int, int, int], arguments: Arguments) -> KernelNode:
+        """The same launch as a node of a graph has it; the arguments must stay as long as it is used."""
+        return KernelNode(self.handle, *grid, self.threads, 1, 1, self.shared, arguments.pointers)

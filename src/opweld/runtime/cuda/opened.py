@@ -7,14 +7,13 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from opweld.build.artifact import WEIGHTS, Manifest
-from opweld.errors import ArtifactError, AssumptionError, DeviceError
+from opweld.errors import ArtifactError, AssumptionError
 from opweld.runtime import dtypes
 from opweld.runtime.cuda.bound import Bound, bind, bytes_of
 from opweld.runtime.cuda.program import PROGRAM, Program, Variant
@@ -51,10 +50,24 @@ Empty: TypeAlias = Callable[["tuple[int, ...]", str], OnDevice]
 
 
 class Machine(Protocol):
-    """What runs a bound variant."""
+    """What runs a bound variant. Streams are the caller's; without one, the machine's own."""
 
     def run(self, bound: Bound, arrays: list[Array]) -> list[Array]:
         """The outputs, as new arrays."""
+        ...
+
+    def run_between(
+        self, bound: Bound, inputs: Sequence[int | Array], outputs: Sequence[int], stream: int | None = None
+    ) -> None:
+        """A run of memory of the device, by address, and of arrays of the host, into memory of the device."""
+        ...
+
+    def read(self, array: Array, address: int, stream: int | None = None) -> None:
+        """Fills an array of the host from memory of the device."""
+        ...
+
+    def write(self, address: int, array: Array, stream: int | None = None) -> None:
+        """Fills memory of the device from an array of the host."""
         ...
 
 
@@ -68,13 +81,26 @@ class Cuda(Opened):
         self.has_dynamic_control_flow = self._program.flow.has_dynamic_control_flow
         self._bound: OrderedDict[Any, Bound] = OrderedDict()
         self._lock = threading.Lock()
+        self._machines: dict[int, Machine] = {}
+        self._read = {s.input for variant in self._program.variants.values() for s in variant.symbols if s.by_value}
+        """The inputs whose elements sizes depend on."""
 
-    @cached_property
+    @property
     def machine(self) -> Machine:
-        """The GPU, with the model's weights; it is taken when the model first runs, so that one can be compiled and
-        saved where there is none.
+        """The first GPU, see `machine_of`."""
+        return self.machine_of(0)
+
+    def machine_of(self, ordinal: int) -> Machine:
+        """The GPU of a number, with the model's weights; it is taken when the model first runs there, so that one can
+        be compiled and saved where there is none.
 
         Raises ArtifactError where the code is for another GPU, DeviceError where there is none."""
+        with self._lock:
+            if ordinal not in self._machines:
+                self._machines[ordinal] = self._taken(ordinal)
+            return self._machines[ordinal]
+
+    def _taken(self, ordinal: int) -> Machine:
         path, folder = self.folder / WEIGHTS, self.folder
         weights = np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
         if os.environ.get("TRITON_INTERPRET") == "1":
@@ -86,7 +112,7 @@ class Cuda(Opened):
                 f"{folder} was compiled for Triton's interpreter (TRITON_INTERPRET=1) and has no machine code; compile "
                 "the model again"
             )
-        return Resident(folder, self._program, weights)
+        return Resident(folder, self._program, weights, ordinal)
 
     def run(self, arrays: list[Array], shapes: list[Any]) -> list[Array]:
         """See `Opened`."""
@@ -97,25 +123,47 @@ class Cuda(Opened):
         except AssumptionError as error:
             raise self.explained(error, arrays) from None
 
-    def run_on_device(self, inputs: Sequence[OnDevice], empty: Empty, stream: int) -> list[Any]:
-        """The outputs for inputs that lie on the GPU, dense, in memory that `empty` makes; work is given to a stream of
-        the caller's, and nobody waits for it.
+    def run_on_device(
+        self, inputs: Sequence[OnDevice | Array], empty: Empty, stream: int | None = None, ordinal: int = 0
+    ) -> list[Any]:
+        """The outputs, in memory that `empty` makes.
 
-        Raises UnsupportedError for models with dynamic control flow, whose segments the host decides about."""
+        Args:
+            inputs: what lies on the GPU of this number, dense; or arrays of the host, which are copied there.
+            stream: of the caller's, to which the work is given; nobody waits for it. Without one, the model's own.
+
+        Elements that sizes depend on, and all values of a model with dynamic control flow, go through the host, which
+        waits for them. Raises AssumptionError for shapes that no variant accepts, RunError as `Resident.run_between`
+        does."""
+        machine = self.machine_of(ordinal)
+        names = self._program.flow.inputs
+        fed: dict[str, Any] = dict(zip(names, inputs, strict=True))
+        read = names if self.has_dynamic_control_flow else self._read
+        for number, name in enumerate(names):
+            if name in read and not isinstance(fed[name], np.ndarray):
+                array = np.empty(fed[name].shape, self.dtypes[number])
+                machine.read(array, fed[name].data_ptr(), stream)
+                fed[name] = array
         if self.has_dynamic_control_flow:
-            self._refuse("has dynamic control flow, and runs on arrays of the host only")
-        if any(source.by_value for variant in self._program.variants.values() for source in variant.symbols):
-            self._refuse("has sizes that elements of inputs tell, and runs on arrays of the host only")
-        machine = self.machine
-        if not isinstance(machine, Resident):
-            raise DeviceError("there is no GPU: kernels are interpreted")
-        fed: dict[str, Any] = dict(zip(self._program.flow.inputs, inputs, strict=True))
-        _, bound = self._first_that_fits(0, fed)
-        made = [empty(shape, dtype.name) for shape, dtype in bound.outputs]
-        given = [fed[value.name].data_ptr() for value in bound.variant.inputs]
-        machine.run_between(bound, given, [array.data_ptr() for array in made], stream)
-        by_name = dict(zip((value.name for value in bound.variant.outputs), made, strict=True))
-        return [by_name[name] for name in self._program.flow.results]
+            arrays = [fed[name] for name in names]
+            results = self.run(arrays, [array.shape for array in arrays])
+            infos = zip(results, self.manifest.outputs, strict=True)
+            copies = [(array, empty(array.shape, info.dtype)) for array, info in infos]
+            for array, copy in copies:
+                machine.write(copy.data_ptr(), array, stream)
+            return [copy for _, copy in copies]
+        self.check_shapes([fed[name] for name in names])
+        try:
+            _, bound = self._first_that_fits(0, fed)
+        except AssumptionError as error:
+            raise self.explained(error, [fed[name] for name in names]) from None
+        outputs = bound.variant.outputs
+        shapes = (shape for shape, _ in bound.outputs)
+        made = {out.name: empty(shape, out.dtype) for out, shape in zip(outputs, shapes, strict=True)}
+        given = [fed[value.name] for value in bound.variant.inputs]
+        addresses: list[int | Array] = [v if isinstance(v, np.ndarray) else v.data_ptr() for v in given]
+        machine.run_between(bound, addresses, [made[out.name].data_ptr() for out in outputs], stream)
+        return [made[name] for name in self._program.flow.results]
 
     def fits(self, arrays: list[Array]) -> bool:
         """See `Opened`."""

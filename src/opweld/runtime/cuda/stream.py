@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from ctypes import byref, c_float, c_void_p
-from typing import Any, Final
+from ctypes import POINTER, byref, c_float, c_int, c_size_t, c_uint64, c_void_p
+from typing import Any, Final, TypeAlias
 
 from numpy.typing import NDArray
 
 from opweld.errors import DeviceError
 from opweld.runtime.cuda.device import Device, Owned
+from opweld.runtime.cuda.driver import KernelNode
+
+Node: TypeAlias = int
+"""A node of a graph."""
 
 _NON_BLOCKING: Final = 1
 _DISABLE_TIMING: Final = 2
@@ -102,23 +106,49 @@ class Stream(Owned):
             self.device.driver.call("cuStreamEndCapture", self.handle, byref(graph))
             if not graph.value:
                 raise DeviceError("the capture of a stream was ended by a call that cannot be captured")
-            try:
-                return Graph(self.device, graph.value)
-            finally:
-                self.device.driver.destroy("cuGraphDestroy", graph.value)
+            return Graph(self.device, _Template(self.device, graph.value))
+
+    def captured(self) -> Node:
+        """During a capture: the node of what the stream was given last."""
+        status, number, graph = c_int(), c_uint64(), c_void_p()
+        nodes, count = POINTER(c_void_p)(), c_size_t()
+        self.device.call(
+            "cuStreamGetCaptureInfo_v2",
+            self.handle,
+            byref(status),
+            byref(number),
+            byref(graph),
+            byref(nodes),
+            byref(count),
+        )
+        if not count.value:
+            raise DeviceError("a node of a graph is asked for outside of a capture")
+        return nodes[0] or 0
+
+
+class _Template(Owned):
+    """A graph as it was captured: its nodes are named by those of this one."""
+
+    def __init__(self, device: Device, handle: int) -> None:
+        super().__init__(device, handle, "cuGraphDestroy")
 
 
 class Graph(Owned):
     """Work that was captured, made ready to run as often as is wanted, one run at a time."""
 
-    def __init__(self, device: Device, template: int) -> None:
+    def __init__(self, device: Device, template: _Template) -> None:
         found = c_void_p()
-        device.call("cuGraphInstantiateWithFlags", byref(found), template, 0)
+        device.call("cuGraphInstantiateWithFlags", byref(found), template.handle, 0)
         super().__init__(device, found.value or 0, "cuGraphExecDestroy")
+        self._template = template
 
     def launch(self, stream: Stream) -> None:
         """Gives all of it to a stream. Addresses and modules are those of the capture; they must be there."""
         self.device.call("cuGraphLaunch", self.handle, stream.handle)
+
+    def change(self, node: Node, launch: KernelNode) -> None:
+        """Gives the kernel of a node other arguments, for the runs that are started from now on."""
+        self.device.call("cuGraphExecKernelNodeSetParams_v2", self.handle, node, byref(launch))
 
 
 def _dense(array: NDArray[Any]) -> int:

@@ -139,6 +139,8 @@ struct work {
     unsigned threads;
 };
 struct CUgraph_st { struct work items[512]; int count; };
+static char nodes[513];  // the addresses are nodes, by the number of the item and one
+static CUgraphNode last_node;
 struct CUstream_st { struct CUgraph_st *capturing; };
 struct CUevent_st { unsigned flags; float at; };
 static _Thread_local float now = 1;
@@ -191,7 +193,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
     ENTER(cuStreamWaitEvent);
     NEEDS_CONTEXT;
-    return stream && event->at > 0 && !flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return stream && event && !flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;  // who waits for nothing goes on
 }
 CUresult cuEventCreate(CUevent *event, unsigned int flags) {
     ENTER(cuEventCreate);
@@ -232,6 +234,17 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     *graph = stream->capturing, stream->capturing = NULL;
     alive++;
     ENTER(cuStreamEndCapture);
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                                const CUgraphNode **dependencies, size_t *count) {
+    ENTER(cuStreamGetCaptureInfo);
+    NEEDS_CONTEXT;
+    int items = stream->capturing ? stream->capturing->count : 0;
+    *status = stream->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    *id = 1, *graph = stream->capturing;
+    last_node = (CUgraphNode)&nodes[items];
+    *dependencies = &last_node, *count = items > 0;
     return CUDA_SUCCESS;
 }
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *ready, CUgraph graph, unsigned long long flags) {
@@ -292,18 +305,34 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
     return CUDA_SUCCESS;
 }
 // scale(y: float *, x: const float *, bits of a half, factor: float, negative: int32, count: int64): y = factor * x.
+static CUresult launch(CUfunction function, unsigned int grid_x, unsigned int block_x, unsigned int shared,
+                       void **parameters, struct work *found) {
+    if (shared > (unsigned)function->shared) return CUDA_ERROR_INVALID_VALUE;
+    *found = (struct work){.kind = NOTHING};
+    if (function == &nothing) return CUDA_SUCCESS;
+    if (*(uint16_t *)parameters[2] != 0x3e00 || *(int32_t *)parameters[4] != -7) return CUDA_ERROR_INVALID_VALUE;
+    int64_t threads = (int64_t)grid_x * block_x, count = *(int64_t *)parameters[5];
+    *found = (struct work){.kind = SCALE, .target = *(void **)parameters[0], .source = *(void **)parameters[1],
+                           .factor = *(float *)parameters[3], .count = threads < count ? threads : count};
+    return CUDA_SUCCESS;
+}
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
                         CUstream stream, void **parameters, void **extra) {
     ENTER(cuLaunchKernel);
     if (!grid_x || !grid_y || !grid_z || block_y != 1 || block_z != 1 || extra) return CUDA_ERROR_INVALID_VALUE;
-    if (shared > (unsigned)function->shared) return CUDA_ERROR_INVALID_VALUE;
-    if (function == &nothing) return give(stream, (struct work){.kind = NOTHING});
-    if (*(uint16_t *)parameters[2] != 0x3e00 || *(int32_t *)parameters[4] != -7) return CUDA_ERROR_INVALID_VALUE;
-    return give(stream, (struct work){.kind = SCALE, .target = *(void **)parameters[0], .source = *(void **)parameters[1],
-                                      .factor = *(float *)parameters[3],
-                                      .count = (int64_t)grid_x * block_x < *(int64_t *)parameters[5]
-                                                   ? (int64_t)grid_x * block_x : *(int64_t *)parameters[5]});
+    struct work w;
+    CUresult code = launch(function, grid_x, block_x, shared, parameters, &w);
+    return code ? code : give(stream, w);
+}
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec ready, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p) {
+    ENTER(cuGraphExecKernelNodeSetParams);
+    NEEDS_CONTEXT;
+    struct CUgraph_st *graph = (struct CUgraph_st *)ready;
+    long number = (char *)node - nodes - 1;
+    if (number < 0 || number >= graph->count || p->extra || p->kern || p->blockDimY != 1) return CUDA_ERROR_INVALID_VALUE;
+    if (graph->items[number].kind != SCALE && graph->items[number].kind != NOTHING) return CUDA_ERROR_INVALID_VALUE;
+    return launch(p->func, p->gridDimX, p->blockDimX, p->sharedMemBytes, p->kernelParams, &graph->items[number]);
 }
 
 CUresult cuGetErrorName(CUresult error, const char **name) {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opweld.errors import DeviceError
-from opweld.runtime.cuda.device import Device
+from opweld.runtime.cuda.device import Device, capability
 from opweld.runtime.cuda.memory import Memory, Pinned
 from opweld.runtime.cuda.stream import Event, Stream
 from tests.unit.runtime.cuda.conftest import Fake
@@ -26,6 +26,12 @@ def test_properties(fake: Fake) -> None:
     assert device.free_memory() == 79 << 30
     assert Device.open(0, fake.path) is device
     assert fake.calls().count("cuDevicePrimaryCtxRetain") == 1
+
+
+def test_the_capability_is_asked_without_a_context(fake: Fake) -> None:
+    assert capability(fake.path) == (9, 0)
+    assert "cuDevicePrimaryCtxRetain" not in fake.calls()
+    assert capability("no_such_cuda.so") is None
 
 
 def test_the_context_is_current_during_a_call_alone(device: Device, fake: Fake) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_ulonglong, c_void_p
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opweld.errors import DeviceError, ShortageError
 from opweld.runtime.cuda.device import Device, devices
-from opweld.runtime.cuda.driver import FUNCTIONS, Driver
+from opweld.runtime.cuda.driver import FUNCTIONS, Driver, KernelNode
 from opweld.runtime.cuda.memory import Memory
 from tests.unit.runtime.cuda.conftest import Fake
 
@@ -19,17 +20,20 @@ VALUES = {
     "unsigned long long": c_ulonglong, "CUdevice": c_int, "CUdeviceptr": c_uint64, "CUresult": c_int,
     "CUdevice_attribute": c_int, "CUfunction_attribute": c_int, "CUstreamCaptureMode": c_int,
     **dict.fromkeys(("CUcontext", "CUmodule", "CUfunction", "CUstream", "CUevent", "CUgraph", "CUgraphExec"), c_void_p),
+    "CUgraphNode": c_void_p, "CUstreamCaptureStatus": c_int, "cuuint64_t": c_uint64,
+    "CUDA_KERNEL_NODE_PARAMS": KernelNode,
     "void *": c_void_p, "const void *": c_void_p, "char *": c_char_p, "const char *": c_char_p,
 }  # fmt: skip
 
 
-def ctypes_of(parameter: str) -> object:
+def ctypes_of(parameter: str) -> Any:
     """The type of a parameter of a prototype, with or without its name."""
     text = re.sub(r"\s*(\w+)$", "", parameter.strip()) if re.search(r"[\w*]\s*\w+$", parameter.strip()) else parameter
     text = re.sub(r"\s*\*", " *", text).strip()
     if text in VALUES:
         return VALUES[text]
-    return POINTER(VALUES[text.removesuffix("*").strip()])
+    pointee = text.removesuffix("*").strip()
+    return POINTER(ctypes_of(pointee) if pointee.endswith("*") else VALUES[pointee.removeprefix("const ")])
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -42,6 +46,15 @@ def test_types_are_those_of_the_header(name: str, header: Path) -> None:
     assert prototype is not None
     parameters = [] if prototype[1] == "void" else prototype[1].split(",")
     assert FUNCTIONS[name] == tuple(map(ctypes_of, parameters))
+
+
+def test_a_launch_in_a_graph_is_laid_out_as_in_the_header(header: Path) -> None:
+    text = header.read_text(encoding="utf-8", errors="replace")
+    body = re.search(r"typedef struct CUDA_KERNEL_NODE_PARAMS_v2_st \{(.*?)\} ", text, re.DOTALL)
+    assert body is not None
+    fields = re.findall(r"^\s*([\w ]+[ *]+?)(\w+);", body[1], re.MULTILINE)
+    known = VALUES | {"CUkernel": c_void_p, "void **": POINTER(c_void_p)}
+    assert [(name, known[kind.strip()]) for kind, name in fields] == KernelNode._fields_
 
 
 def test_where_there_is_no_driver_that_is_said() -> None:
