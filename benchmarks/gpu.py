@@ -31,6 +31,7 @@ PARTS = {
     "contractions": "benchmarks.gpu_contractions",
     "suite": "benchmarks.gpu_suite",
     "models": "benchmarks.gpu_models",
+    "checks": "benchmarks.gpu_checks",
 }
 """The module of each part. Its function `main(quick)` prints what it measures and returns it as JSON types, or yields
 it bit by bit."""

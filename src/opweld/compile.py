@@ -27,6 +27,7 @@ from opweld.interface import ModelMetadata, Structure, TensorInfo, shape_text
 from opweld.ledger import printable
 from opweld.option import documented
 from opweld.options import CompileOptions, LevelName, Options
+from opweld.runtime.cuda.array import ByDlpack, ByInterface
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.runtime.state import Capacity, State
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
     from opweld.verification.check import Check
 
 Array = np.ndarray[Any, Any]
-Feed: TypeAlias = "Array | Sequence[Array] | None"
-"""What an input is fed: an array, a list of arrays for a sequence, None for an optional that holds nothing."""
+Feed: TypeAlias = "Array | ByDlpack | ByInterface | Sequence[Array] | None"
+"""What an input is fed: an array, also one on a GPU, a list of arrays for a sequence, None for an optional that holds
+nothing."""
 Value: TypeAlias = Any
 """What an output is: an array, or a list of arrays, a list of dicts of numbers, None."""
 OnnxModel: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model"
@@ -110,7 +112,7 @@ class Model(Shown):
 
         Args:
             feeds: an array for every input name, of the model's dtype and rank; a list of arrays for a sequence, None
-                for an optional that holds nothing.
+                for an optional that holds nothing. Of a model for a GPU also arrays there, see `Session.run`.
             state: of a model with states, what `new_state` made; the run finds it as the one before left it, and
                 writes it.
 

@@ -35,7 +35,10 @@ class Opened(ABC):
         folder: of the artifact. manifest: its description. threads: maximum of a run, 0 for all processors.
         dtypes: of the inputs. ranks: of the inputs; -1 for any.
         has_dynamic_control_flow: whether a size, a branch or the end of a loop depends on data.
+        takes_gpu_arrays: whether `run_on_gpu` runs it.
     """
+
+    takes_gpu_arrays = False
 
     def __init__(self, folder: Path, manifest: Manifest, threads: int) -> None:
         self.folder, self.manifest, self.threads = folder, manifest, threads
@@ -50,6 +53,11 @@ class Opened(ABC):
         Raises InputError for a shape that the model does not declare, AssumptionError when no variant accepts these,
         OpweldError naming the node when a kernel meets a bad index."""
         ...
+
+    def run_on_gpu(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs, as new arrays on the GPU where inputs lie: arrays of any library that hands them out by DLPack
+        or `__cuda_array_interface__`, and arrays of the host among them."""
+        self._refuse("takes no arrays on a GPU")
 
     def run_into(self, arrays: list[Array], choose: Choose) -> list[Array]:
         """The outputs, written into the arrays that `choose` returns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -68,7 +68,8 @@ class Session:
         Args:
             feeds: an array for every input name, of the model's dtype and rank. Arrays that are not C-contiguous,
                 aligned and of native byte order are copied first. A sequence is a list of arrays, an optional that
-                is empty is None.
+                is empty is None. A model that was compiled for a GPU takes arrays there, too, by DLPack or
+                `__cuda_array_interface__`; then its results are arrays there (`runtime.cuda.array.DeviceArray`).
             state: the persistent values of a model with states, updated by the run.
 
         Outputs are arrays, or lists of arrays, lists of dicts, or None, depending on the model.
@@ -153,8 +154,8 @@ class Session:
 
     def advice(self, feeds: Mapping[str, Array]) -> str:
         """For feeds that no variant accepts: sizes that fit, of one dynamic dim at a time. Runs nothing; empty
-        for a model with dynamic control flow."""
-        if self.has_dynamic_control_flow:
+        for a model with dynamic control flow, and for arrays on a GPU."""
+        if self.has_dynamic_control_flow or self._lies_on_gpu(feeds):
             return ""
         arrays, _ = self._feed(self._tensors(feeds))
         infos = self.manifest.inputs
@@ -201,6 +202,8 @@ class Session:
 
     def _compute(self, feeds: Mapping[str, Any]) -> list[Array]:
         """The outputs of compiled code for its inputs."""
+        if self._opened.takes_gpu_arrays and self._lies_on_gpu(feeds):
+            return self._opened.run_on_gpu(self._values(feeds))
         arrays, shapes = self._feed(feeds)
         return self._opened.run(arrays, shapes)
 
@@ -238,6 +241,23 @@ class Session:
         return arrays, shapes
 
     # ---- the slow path: some runs ----
+
+    def _lies_on_gpu(self, feeds: Any) -> bool:
+        from opweld.runtime.cuda.array import is_on_gpu
+
+        return isinstance(feeds, Mapping) and any(map(is_on_gpu, cast("Mapping[str, Any]", feeds).values()))
+
+    def _values(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The feeds in the order of the inputs: arrays on a GPU as they are."""
+        from opweld.runtime.cuda.array import is_on_gpu
+
+        values: list[Any] = []
+        for name, dtype in self._inputs:
+            value = feeds.get(name)
+            values.append(value if is_on_gpu(value) else self._prepare(feeds, name, dtype))
+        if len(feeds) != len(values):
+            self._refuse_unknown(feeds)
+        return values
 
     def _put_together(self, outputs: list[Array], numbers: Numbers | None = None) -> list[Any]:
         if self.structure is None:

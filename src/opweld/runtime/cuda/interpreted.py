@@ -21,6 +21,12 @@ from opweld.runtime.cuda.program import KERNELS, Launch, Program
 from opweld.runtime.plan import Array
 
 
+class _Bytes:
+    def __init__(self, size: int) -> None:
+        self._array = np.empty(max(size, 1), np.uint8)
+        self.address = self._array.ctypes.data
+
+
 class Interpreted:
     """The memory of a processor, and kernels as Python functions."""
 
@@ -57,6 +63,16 @@ class Interpreted:
                 for address, (shape, dtype) in zip(outputs, bound.outputs, strict=True)
             ],
         )
+
+    handle = 1
+    """Of the stream that there is not: CUDA's number of the default one."""
+
+    def allocate(self, size: int) -> _Bytes:
+        """New memory of the processor."""
+        return _Bytes(size)
+
+    def after(self, stream: int) -> None:
+        """Nothing: all is done when it is given."""
 
     def read(self, array: Array, address: int, stream: int | None = None) -> None:
         """Fills an array from memory by address."""

@@ -3,6 +3,7 @@ for."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import OrderedDict
@@ -13,8 +14,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from opweld.build.artifact import WEIGHTS, Manifest
-from opweld.errors import ArtifactError, AssumptionError
+from opweld.errors import ArtifactError, AssumptionError, InputError
+from opweld.interface import TensorInfo
 from opweld.runtime import dtypes
+from opweld.runtime.cuda.array import Borrowed, DeviceArray, Held, borrowed, ordinal_of
 from opweld.runtime.cuda.bound import Bound, bind, bytes_of
 from opweld.runtime.cuda.program import PROGRAM, Program, Variant
 from opweld.runtime.cuda.resident import Resident
@@ -50,7 +53,7 @@ Empty: TypeAlias = Callable[["tuple[int, ...]", str], OnDevice]
 
 
 class Machine(Protocol):
-    """What runs a bound variant. Streams are the caller's; without one, the machine's own."""
+    """What runs a bound variant. Streams are the caller's; without one, the machine's own, which is waited for."""
 
     def run(self, bound: Bound, arrays: list[Array]) -> list[Array]:
         """The outputs, as new arrays."""
@@ -60,6 +63,19 @@ class Machine(Protocol):
         self, bound: Bound, inputs: Sequence[int | Array], outputs: Sequence[int], stream: int | None = None
     ) -> None:
         """A run of memory of the device, by address, and of arrays of the host, into memory of the device."""
+        ...
+
+    @property
+    def handle(self) -> int:
+        """Its own stream, for other libraries to order their work by."""
+        ...
+
+    def allocate(self, size: int) -> Held:
+        """New memory of the device."""
+        ...
+
+    def after(self, stream: int) -> None:
+        """Has its own stream wait for another one."""
         ...
 
     def read(self, array: Array, address: int, stream: int | None = None) -> None:
@@ -73,6 +89,8 @@ class Machine(Protocol):
 
 class Cuda(Opened):
     """An artifact of the CUDA backend."""
+
+    takes_gpu_arrays = True
 
     def __init__(self, folder: Path, manifest: Manifest, threads: int) -> None:
         """Raises ArtifactError where the program is damaged."""
@@ -130,7 +148,8 @@ class Cuda(Opened):
 
         Args:
             inputs: what lies on the GPU of this number, dense; or arrays of the host, which are copied there.
-            stream: of the caller's, to which the work is given; nobody waits for it. Without one, the model's own.
+            stream: of the caller's, to which the work is given; nobody waits for it. Without one, the model's own,
+                whose work is done at the end.
 
         Elements that sizes depend on, and all values of a model with dynamic control flow, go through the host, which
         waits for them. Raises AssumptionError for shapes that no variant accepts, RunError as `Resident.run_between`
@@ -164,6 +183,31 @@ class Cuda(Opened):
         addresses: list[int | Array] = [v if isinstance(v, np.ndarray) else v.data_ptr() for v in given]
         machine.run_between(bound, addresses, [made[out.name].data_ptr() for out in outputs], stream)
         return [made[name] for name in self._program.flow.results]
+
+    def run_on_gpu(self, values: Sequence[Any]) -> list[Any]:
+        """See `Opened`. The results are there when it returns."""
+        ordinals = {ordinal_of(value) for value in values if not isinstance(value, np.ndarray)}
+        if len(ordinals) > 1:
+            raise InputError(f"inputs lie on different GPUs, {', '.join(f'cuda:{n}' for n in sorted(ordinals))}")
+        ordinal = ordinals.pop()
+        machine = self.machine_of(ordinal)
+        given: list[Any] = []
+        for info, value in zip(self.manifest.inputs, values, strict=True):
+            given.append(value if isinstance(value, np.ndarray) else self._borrowed(info, value, machine))
+
+        def empty(shape: tuple[int, ...], dtype: str) -> DeviceArray:
+            size = math.prod(shape) * dtypes.numpy_dtype(dtype).itemsize
+            return DeviceArray(shape, dtype, ordinal, machine.allocate(size), machine)
+
+        return self.run_on_device(given, empty, None, ordinal)
+
+    def _borrowed(self, info: TensorInfo, value: Any, machine: Machine) -> Borrowed:
+        found = borrowed(info.name, value, machine.handle)
+        if found.dtype != info.dtype:
+            raise InputError(f"input {info.name!r}: expected dtype {info.dtype}, got {found.dtype} on the GPU")
+        if found.waits_for is not None:
+            machine.after(found.waits_for)
+        return found
 
     def fits(self, arrays: list[Array]) -> bool:
         """See `Opened`."""

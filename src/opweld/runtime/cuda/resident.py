@@ -16,7 +16,7 @@ from opweld.runtime.cuda.memory import Memory
 from opweld.runtime.cuda.module import Function, Module
 from opweld.runtime.cuda.prepared import Prepared
 from opweld.runtime.cuda.program import Program
-from opweld.runtime.cuda.stream import Stream
+from opweld.runtime.cuda.stream import Event, Stream
 from opweld.runtime.plan import Array
 
 PREPARED = 8
@@ -76,15 +76,15 @@ class Resident:
     def run_between(
         self, bound: Bound, inputs: Sequence[int | Array], outputs: Sequence[int], stream: int | None = None
     ) -> None:
-        """A run of a caller's memory on the GPU, behind what the caller's stream was given (without one, the model's
-        own): nothing waits for it.
+        """A run of a caller's memory on the GPU, behind what the caller's stream was given: nothing waits for it.
+        Without a stream it is the model's own, which is waited for.
 
         Args:
             inputs: addresses in the order of the variant's inputs, or arrays of the host. outputs: addresses.
 
         Kernels read and write where the caller's memory is; what is small, does not lie at a multiple of 16 bytes, or
-        is used by more than kernels is copied within the GPU. Raises RunError for an error that an earlier run of the
-        same shapes reported."""
+        is used by more than kernels is copied within the GPU. Raises RunError for an error that the run, or one of
+        the same shapes that nobody waited for, reported."""
         with self._lock, self.device.current():
             prepared = self._prepare(bound)
             prepared.raise_reported()
@@ -107,8 +107,26 @@ class Resident:
             for number, target, size in zip(prepared.outputs, outputs, sizes, strict=True):
                 if addresses[number] != target:
                     theirs.copy(target, addresses[number], size)
-            prepared.report(theirs)
-            prepared.done.record(theirs)
+            if stream is None:
+                prepared.check(theirs)
+            else:
+                prepared.report(theirs)
+                prepared.done.record(theirs)
+
+    def allocate(self, size: int) -> Memory:
+        """New memory of the GPU."""
+        return Memory(self.device, size)
+
+    @property
+    def handle(self) -> int:
+        """The model's own stream."""
+        return self.stream.handle
+
+    def after(self, stream: int) -> None:
+        """Has the model's own stream wait for what another one was given."""
+        event = Event(self.device, timing=False)
+        event.record(Stream(self.device, stream))
+        self.stream.wait(event)
 
     def read(self, array: Array, address: int, stream: int | None = None) -> None:
         """Fills an array of the host from the GPU's memory, behind what a stream was given."""

@@ -148,14 +148,18 @@ def test_arrays_of_the_host_beside_memory_of_the_device(opened: Any) -> None:
     assert y.array.tolist() == [4.0] * COUNT
 
 
-def test_an_error_of_a_run_that_nobody_waits_for_is_raised_by_the_next(opened: Any) -> None:
+def test_an_error_of_a_run_that_nobody_waits_for_is_raised_by_the_next(opened: Any, device: Device) -> None:
     wrong = scale(0, 0, ("gather: an index is not in [0, 4)",))
     ready, bound = opened(wrong, *TWICE)
+    theirs = Stream(device)
     x, y = Memory(), Memory()
     x.array[0] = struct.unpack("f", struct.pack("i", 1))[0]  # the bits of the error's number
-    ready.run_between(bound, [x.address], [y.address])
+    ready.run_between(bound, [x.address], [y.address], theirs.handle)
     with pytest.raises(RunError, match="gather: an index"):
-        ready.run_between(bound, [x.address], [y.address])
+        ready.run_between(bound, [x.address], [y.address], theirs.handle)
+    for _ in range(2):  # without a stream of the caller's it is raised at once
+        with pytest.raises(RunError, match="gather: an index"):
+            ready.run_between(bound, [x.address], [y.address])
     with pytest.raises(RunError, match="gather: an index"):
         ready.run(bound, [x.array])
     x.array[0] = 0
