@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 
+from tests.pytorch.families import diffusers_clips
 from tests.pytorch.families.family import Family, Inputs
 from tests.pytorch.families.packages import imported
 
@@ -124,6 +126,98 @@ _MODELS: dict[str, dict[str, Any]] = {
         "caption_projection_dim": 32,
         "pos_embed_max_size": 64,
     },
+    "AutoencoderDC": {
+        "latent_channels": 4,
+        "attention_head_dim": 4,
+        "encoder_block_types": ("ResBlock", "EfficientViTBlock"),
+        "decoder_block_types": ("ResBlock", "EfficientViTBlock"),
+        "encoder_block_out_channels": (8, 8),
+        "decoder_block_out_channels": (8, 8),
+        "encoder_layers_per_block": (1, 1),
+        "decoder_layers_per_block": (1, 1),
+        "encoder_qkv_multiscales": ((), (5,)),
+        "decoder_qkv_multiscales": ((), (5,)),
+    },
+    "Kandinsky3UNet": {
+        "time_embedding_dim": 32,
+        "groups": 4,
+        "attention_head_dim": 4,
+        "layers_per_block": 2,
+        "block_out_channels": (8, 16, 32, 64),
+        "cross_attention_dim": 16,
+        "encoder_hid_dim": 24,
+    },
+    "UVit2DModel": {
+        "hidden_size": 32,
+        "cond_embed_dim": 24,
+        "micro_cond_encode_dim": 8,
+        "micro_cond_embed_dim": 40,
+        "encoder_hidden_size": 24,
+        "vocab_size": 40,
+        "codebook_size": 32,
+        "in_channels": 16,
+        "block_out_channels": 16,
+        "num_res_blocks": 1,
+        "block_num_heads": 2,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "sample_size": 8,
+    },
+    "StableCascadeUNet": {
+        "in_channels": 4,
+        "out_channels": 4,
+        "timestep_ratio_embedding_dim": 8,
+        "conditioning_dim": 16,
+        "block_out_channels": (16, 32),
+        "num_attention_heads": (2, 4),
+        "down_num_layers_per_block": (1, 1),
+        "up_num_layers_per_block": (1, 1),
+        "clip_text_pooled_in_channels": 20,
+        "clip_seq": 2,
+    },
+    "CogView3PlusTransformer2DModel": {
+        **_LATENT,
+        "in_channels": 4,
+        "out_channels": 4,
+        "num_layers": 1,
+        "text_embed_dim": 24,
+        "time_embed_dim": 16,
+        "condition_dim": 8,
+        "pos_embed_max_size": 16,
+    },
+    "Lumina2Transformer2DModel": {
+        "sample_size": 16,
+        "in_channels": 4,
+        "hidden_size": 32,
+        "num_layers": 1,
+        "num_refiner_layers": 1,
+        "num_attention_heads": 2,
+        "num_kv_heads": 1,
+        "multiple_of": 16,
+        "axes_dim_rope": (4, 4, 8),
+        "axes_lens": (32, 16, 16),
+        "cap_feat_dim": 24,
+    },
+    "SD3ControlNetModel": {
+        **_LATENT,
+        "num_layers": 2,
+        "joint_attention_dim": 24,
+        "caption_projection_dim": 32,
+        "pooled_projection_dim": 20,
+        "pos_embed_max_size": 16,
+        "in_channels": 4,
+        "out_channels": 4,
+    },
+    "QwenImageTransformer2DModel": {
+        "num_layers": 1,
+        "num_attention_heads": 2,
+        "attention_head_dim": 16,
+        "joint_attention_dim": 24,
+        "in_channels": 16,
+        "out_channels": 4,
+        "axes_dims_rope": (4, 4, 8),
+    },
     "WanTransformer3DModel": {
         "num_attention_heads": 2,
         "attention_head_dim": 12,
@@ -140,18 +234,21 @@ _MODELS: dict[str, dict[str, Any]] = {
 
 def families() -> Iterator[Family]:
     """A family is a class of diffusers."""
-    for name, options in _MODELS.items():
+    models = {name: (options, partial(_inputs, name)) for name, options in _MODELS.items()} | diffusers_clips.MODELS
+    for name, (options, inputs) in models.items():
 
-        def make(name: str = name, options: dict[str, Any] = options) -> tuple[torch.nn.Module, list[Inputs]]:
+        def make(
+            name: str = name, options: dict[str, Any] = options, inputs: Callable[[int], Inputs] = inputs
+        ) -> tuple[torch.nn.Module, list[Inputs]]:
             module = getattr(imported("diffusers"), name)(**options).eval()
-            return module, [{**_inputs(name, batch), **_constants(name)} for batch in (2, 3)]
+            return module, [{**inputs(batch), **_constants(name)} for batch in (2, 3)]
 
         yield Family("diffusers", name, make)
 
 
 def _constants(name: str) -> Inputs:
     """What says that the answer is a tuple, where the class is asked so."""
-    if name in ("AutoencoderTiny", "T2IAdapter"):
+    if name in ("AutoencoderTiny", "T2IAdapter", "UVit2DModel"):
         return {}
     return {"return_dict": False}
 
@@ -182,6 +279,29 @@ def _inputs(name: str, batch: int) -> Inputs:
         case "WanTransformer3DModel":
             clips = torch.randn(batch, 4, 3, 8, 8)
             return {"hidden_states": clips, "timestep": steps, "encoder_hidden_states": texts}
+        case "Kandinsky3UNet":
+            told = {"encoder_hidden_states": texts, "encoder_attention_mask": torch.ones(batch, 5)}
+            return {"sample": torch.randn(batch, 4, 16, 16), "timestep": steps, **told}
+        case "UVit2DModel":
+            told = {"encoder_hidden_states": texts, "pooled_text_emb": torch.randn(batch, 24)}
+            return {"input_ids": torch.randint(0, 32, (batch, 8, 8)), **told, "micro_conds": torch.rand(batch, 5)}
+        case "StableCascadeUNet":
+            seen = {"sample": torch.randn(batch, 4, 8, 8), "timestep_ratio": torch.rand(batch)}
+            return {**seen, "clip_text_pooled": torch.randn(batch, 1, 20)}
+        case "CogView3PlusTransformer2DModel":
+            sizes = dict.fromkeys(("original_size", "target_size", "crop_coords"), torch.full((batch, 2), 16.0))
+            return {"hidden_states": latents, "timestep": steps, "encoder_hidden_states": texts, **sizes}
+        case "Lumina2Transformer2DModel":
+            told = {"encoder_hidden_states": texts, "encoder_attention_mask": torch.ones(batch, 5, dtype=torch.bool)}
+            return {"hidden_states": latents, "timestep": steps, **told}
+        case "SD3ControlNetModel":
+            told = {"encoder_hidden_states": texts, "pooled_projections": torch.randn(batch, 20), "timestep": steps}
+            seen = {"hidden_states": torch.randn(batch, 4, 16, 16), "controlnet_cond": torch.randn(batch, 4, 16, 16)}
+            return {**seen, **told}
+        case "QwenImageTransformer2DModel":
+            told = {"encoder_hidden_states": texts, "encoder_hidden_states_mask": torch.ones(batch, 5)}
+            places = {"img_shapes": [(1, 4, 4)] * batch}
+            return {"hidden_states": torch.randn(batch, 16, 16), "timestep": steps / 10, **told, **places}
         case "DiTTransformer2DModel":
             return {"hidden_states": latents, "timestep": steps, "class_labels": steps}
         case "Transformer2DModel":

@@ -29,3 +29,21 @@ def pictures(module: torch.nn.Module, shape: tuple[int, ...], batches: tuple[int
     """Two batches of pictures, as the first argument of a module."""
     name = next(iter(inspect.signature(module.forward).parameters))
     return [{name: torch.randn(batch, *shape)} for batch in batches]
+
+
+def shortened(module: torch.nn.Module) -> torch.nn.Module:
+    """The module, in place, with the first two of blocks that follow one another and are equal but for their weights:
+    every kind of block is there, and the second feeds on the first."""
+    for own in list(module.modules()):
+        if not isinstance(own, torch.nn.Sequential | torch.nn.ModuleList):
+            continue
+        made = [_kind(child) for child in own]
+        for place in reversed(range(2, len(made))):
+            if made[place] == made[place - 1] == made[place - 2]:
+                del own[place]
+    return module
+
+
+def _kind(module: torch.nn.Module) -> tuple[object, ...]:
+    """What two modules are equal in that differ in their weights alone."""
+    return type(module), repr(module), [(name, own.shape) for name, own in module.state_dict().items()]
