@@ -14,7 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 import opweld
-from opweld.errors import InputError, ModelError, ModelTypeError, OptionError, UnsupportedError
+from opweld.errors import InputError, ModelError, ModelTypeError, OptionError, RunError, UnsupportedError
+from opweld.frontend.torch.dtypes import as_array
 
 
 class Net(torch.nn.Module):
@@ -191,3 +192,71 @@ def test_checks_of_the_tracer_need_no_rows_and_steps_in_floats_no_fixed_sizes() 
     for size in (3, 4, 7):
         x = torch.randn(size)
         np.testing.assert_allclose(model.run({"x": x.numpy()})["output"], module(x).numpy(), rtol=1e-5)
+
+
+class Positive(torch.nn.Module):
+    """Asserts of its data, with messages and without."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.ops.aten._assert_async((x > 0).all())
+        torch.ops.aten._assert_async.default((x != 3).all())
+        torch.ops.aten._assert_async((x < 5).all(), "less than five")
+        return x * 2, x.sum()
+
+
+def test_what_a_program_asserts_of_its_data_is_checked_by_the_artifact(tmp_path: Path) -> None:
+    program = torch.export.export(Positive(), (torch.ones(3),))
+    opweld.compile(program).save(tmp_path / "positive.opweld")
+    opened = opweld.load(tmp_path / "positive.opweld")
+    np.testing.assert_array_equal(opened.run({"x": np.ones(3, np.float32)})["output.0"], np.full(3, 2, np.float32))
+    for number, message in ((-1, "single nonzero value"), (3, "single nonzero value"), (7, "less than five")):
+        with pytest.raises(RunError, match=rf"{message}.*: what the model asserts of its data does not hold"):
+            opened.run({"x": np.full(3, number, np.float32)})
+    with pytest.raises(RuntimeError, match="single nonzero value"):
+        program.module()(torch.full((3,), -1.0))  # the caller's program is as it was
+
+
+class Four(torch.nn.Module):
+    """Asserts how much it finds."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = x.nonzero()
+        torch._check(found.size(0) == 4)
+        return found + 3
+
+
+def test_what_a_program_asserts_of_sizes_that_data_tells_is_checked() -> None:
+    model = opweld.compile(Four().eval(), (torch.tensor([0, 1, 3, 4, 2, 0]),))
+    assert model.run({"x": np.array([0, 1, 3, 4, 2, 0])})["output"].tolist() == [[4], [5], [6], [7]]
+    for few in ([0, 1, 1, 1, 0, 0], [1, 1, 1, 1, 0, 1]):
+        with pytest.raises(RunError, match="does not hold"):
+            model.run({"x": np.array(few)})
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64])
+def test_outputs_of_every_type_are_only_there_where_assertions_hold(dtype: torch.dtype) -> None:
+    class Reversed(torch.nn.Module):
+        def forward(self, x: torch.Tensor, fine: torch.Tensor) -> torch.Tensor:
+            torch.ops.aten._assert_async(fine, "all is fine")
+            return x.flip(0)
+
+    x = torch.tensor([[0, 1], [1, 1]]).to(dtype)
+    model = opweld.compile(Reversed().eval(), (x, torch.tensor(True)))
+    fed = as_array(x)
+    np.testing.assert_array_equal(model.run({"x": fed, "fine": np.array(True)})["output"], fed[::-1])
+    with pytest.raises(RunError, match="all is fine"):
+        model.run({"x": fed, "fine": np.array(False)})
+
+
+def test_assertions_that_are_known_to_hold_cost_nothing() -> None:
+    class Twice(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    class Asserting(Twice):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.ops.aten._assert_async(torch.full((2,), 3).all(), "three is not zero")
+            return super().forward(x)
+
+    plain, asserting = (opweld.compile(kind().eval(), (torch.ones(4),)) for kind in (Twice, Asserting))
+    assert asserting.session.manifest.kernels == plain.session.manifest.kernels == 1

@@ -341,6 +341,22 @@ def _samples(start: Any, extent: Any, bins: int, size: int) -> tuple[list[list[t
     return places, count
 
 
+# ----------------------------------------------------------------------------------------------------------- assertions
+
+
+def _asserted_parts(numbers: Numbers) -> tuple[Any, ...]:
+    """What is there; the condition; the same."""
+    return numbers[0], 1, numbers[0]
+
+
+def _asserted(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+    """What is there where the condition holds."""
+    (data, holds), (out,) = operands, results
+    if not holds[0]:
+        raise OpweldError("what the model asserts of its data does not hold")
+    out[:] = data
+
+
 EXTERNS: dict[str, Function] = {
     **PAGED,
     **EXPERTS,
@@ -355,6 +371,7 @@ EXTERNS: dict[str, Function] = {
     "couple": Function(
         _couple_parts, _couple_work, _couple, lambda numbers: ((DType.F32, numbers[0] * (numbers[0] + 1)),)
     ),
+    "asserted": Function(_asserted_parts, lambda numbers: numbers[0], _asserted, in_place=True),
     "align": Function(_align_parts, _align_work, _align, tables=1),
     "nonzero": Function(_nonzero_parts, lambda numbers: numbers[0] * 2, _nonzero),
     "suppress": Function(_suppress_parts, _suppress_work, _suppress, lambda numbers: ((DType.I64, numbers[1]),)),

@@ -24,13 +24,13 @@ def opweld(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappin
     from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.backends.debugging import boxed_nop
 
+    from opweld.frontend.torch.assertions import messages_given
     from opweld.frontend.torch.decompositions import decompositions
 
     given = dict(options or {})
     strict = bool(given.pop("strict", False))
     frozen = frozen_inputs(gm, example_inputs)
     sources = _sources(gm)
-    _say_what_is_asserted(gm)
 
     def inference(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return _compiled(graph, frozen, given, strict, sources)
@@ -52,25 +52,8 @@ def opweld(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappin
         decompositions=decompositions(),
         keep_inference_input_mutations=True,
     )
-    return made(gm, example_inputs)
-
-
-_ASSERTIONS = (
-    torch._assert_async,  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-    torch.ops.aten._assert_async,
-    torch.ops.aten._assert_async.default,
-)
-
-
-def _say_what_is_asserted(gm: fx.GraphModule) -> None:
-    """Gives assertions that have no message the one that eager mode raises: without any, AOTAutograd takes them for
-    dead code."""
-    silent = [node for node in gm.graph.nodes if node.target in _ASSERTIONS and len(node.args) == 1]
-    for node in silent:
-        node.target = torch.ops.aten._assert_async.msg
-        node.args = (*node.args, "Expected Tensor with single nonzero value, but got zero")
-    if silent:
-        gm.recompile()
+    with messages_given(gm):
+        return made(gm, example_inputs)
 
 
 def frozen_inputs(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> dict[int, torch.Tensor]:

@@ -55,7 +55,7 @@ class Layout:
         if not isinstance(meta, torch.Tensor):
             return cls(None, None)
         moved = None if meta.device == device else meta.device
-        order = sorted(range(meta.dim()), key=lambda axis: (-_size(meta.stride(axis)), axis))
+        order = sorted(range(meta.dim()), key=lambda axis: (-hint(meta.stride(axis)), axis))
         if _has_holes(meta, order):
             return cls(meta.dtype, None, tuple(meta.stride()), moved)
         if order == sorted(order) or meta.is_contiguous():  # the former asks nothing of sizes that only data tells
@@ -159,7 +159,8 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _size(size: Any) -> int:
+def hint(size: Any) -> int:
+    """A size, or what it was in the call that was traced."""
     return size if isinstance(size, int) else int(size.node.hint or 1)
 
 

@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from opweld.errors import ModelError, UnsupportedError
+from opweld.frontend.torch.assertions import assertions, messages_given
 from opweld.frontend.torch.builder import elements
 from opweld.frontend.torch.decompositions import decompositions
 from opweld.frontend.torch.imported import Imported
@@ -63,7 +64,7 @@ def imported(program: ExportedProgram, dynamic_shapes: Any = None, name: str = "
         dynamic_shapes: what the program was exported with: its dims name the symbols.
 
     Raises UnsupportedError naming node, operator and line."""
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings(), messages_given(program.graph_module):
         warnings.simplefilter("ignore")
         functional = program.run_decompositions(decompositions())
     signature = functional.graph_signature
@@ -93,7 +94,9 @@ def imported(program: ExportedProgram, dynamic_shapes: Any = None, name: str = "
     ends = [value for value in returned if value is not None]
     outputs = [own for own, value in zip(outputs, returned, strict=True) if value is not None]
     importer = Importer(parameters, names, dim_names(functional, dynamic_shapes))
-    graph, nodes = importer.run(functional.graph, functional.graph_module, outputs, ends)
+    graph, nodes = importer.run(
+        functional.graph, functional.graph_module, outputs, ends, tuple(assertions(functional.graph))
+    )
     return Imported(graph, nodes, name)
 
 

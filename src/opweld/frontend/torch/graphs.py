@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from opweld.errors import UnsupportedError
+from opweld.frontend.torch.assertions import assertions
 from opweld.frontend.torch.builder import elements
 from opweld.frontend.torch.convention import CallingConvention, Layout, Literal, Returned, ViewOutput
 from opweld.frontend.torch.devices import device_of
@@ -62,7 +63,7 @@ def imported_graph(
     for hole, value in written:
         mutated.append((place[hole], made.setdefault(value, value.name)))
     checks: list[tuple[str, str]] = []
-    for condition, message in _checks(gm):
+    for condition, message in assertions(gm.graph):
         checks.append((made.setdefault(condition, condition.name), message))
     importer = Importer(parameters)
     graph, nodes = importer.run(gm.graph, gm, list(made.values()), list(made))
@@ -90,15 +91,6 @@ def _shared(outputs: Sequence[fx.Node], known: Collection[fx.Node]) -> Iterator[
     tensors = (value for value in dict.fromkeys(outputs) if isinstance(value.meta.get("val"), torch.Tensor))
     roots = collections.Counter(root_of(own) for own in tensors if own not in known and not _writes_to_input(own))
     yield from (root for root, count in roots.items() if count > 1 and root.op == "call_function" and root not in known)
-
-
-def _checks(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, str]]:
-    """(condition, message) of what a program asserts of its data: PyTorch has taken it for true from there on."""
-    for node in gm.graph.nodes:
-        if node.op == "call_function" and str(node.target) in ("aten._assert_scalar.default", "aten._assert_async.msg"):
-            condition, message = node.args[0], node.args[1]
-            if isinstance(condition, fx.Node):
-                yield condition, str(message)
 
 
 def _writes_to_input(node: fx.Node) -> bool:

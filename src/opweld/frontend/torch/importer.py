@@ -16,20 +16,19 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.arithmetic import pair
+from opweld.frontend.torch.assertions import FAILING
 from opweld.frontend.torch.builder import Builder, elements
 from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, joined, parts, real_meta
+from opweld.frontend.torch.convention import hint
 from opweld.frontend.torch.dtypes import as_array, dtype_of
 from opweld.frontend.torch.narrow import rounded_once
 from opweld.frontend.torch.rows import rows
 from opweld.ir import Graph, Stored, Value
+from opweld.ops.aten.elementwise import DOMAIN as ATEN
 from opweld.record import FileNode
 from opweld.tensor.dtype import DType
 
 _LIBRARY = Path(torch.__file__).parent
-
-_FAILING = ("aten._assert_scalar", "aten._assert_async", "aten._assert_tensor_metadata", "aten.sym_constrain_range")
-"""Beginnings of overloads that only fail or tell the tracer something. What compiled code assumes it checks itself;
-conditions on data are outputs of the graph, which `CallingConvention` checks."""
 
 
 class Importer:
@@ -59,12 +58,22 @@ class Importer:
         self._files: list[FileNode] = []
 
     def run(
-        self, graph: fx.Graph, owner: fx.GraphModule, names: Sequence[str], ends: Sequence[Any]
+        self,
+        graph: fx.Graph,
+        owner: fx.GraphModule,
+        names: Sequence[str],
+        ends: Sequence[Any],
+        asserted: Sequence[tuple[fx.Node, str]] = (),
     ) -> tuple[Graph, tuple[FileNode, ...]]:
         """The graph whose outputs are these values of PyTorch's graph, called so; and its nodes as an account tells
-        them."""
-        self._nodes(graph, owner, ends=ends)
-        found = [self._named(self._argument(value), name) for value, name in zip(ends, names, strict=True)]
+        them.
+
+        Args:
+            asserted: (condition, message); a run fails where one is false, or the caller has them among the ends."""
+        self._nodes(graph, owner, ends=[*ends, *(condition for condition, _ in asserted)])
+        values = [self._argument(value) for value in ends]
+        self._guard(values, ends, asserted)
+        found = [self._named(value, name) for value, name in zip(values, names, strict=True)]
         made = Graph(self.inputs.values(), found, self._builder.nodes, self._builder.stored, "torch")
         return made, tuple(self._files)
 
@@ -209,11 +218,23 @@ class Importer:
     def _named(self, value: Any, name: str) -> Value:
         """An output of the graph under its public name."""
         self._builder.name = name
+        return self._builder.op("Identity", self._tensor(value))
+
+    def _tensor(self, value: Any) -> Value:
+        """A value of PyTorch's graph as one of arrays: complex numbers as pairs."""
         if isinstance(value, Complex):
-            value = joined(self._builder, value)
-        if not isinstance(value, Value):
-            value = self._builder.constant(np.asarray(value))
-        return self._builder.op("Identity", value)
+            return joined(self._builder, value)
+        return value if isinstance(value, Value) else self._builder.constant(np.asarray(value))
+
+    def _guard(self, made: list[Any], ends: Sequence[Any], asserted: Sequence[tuple[fx.Node, str]]) -> None:
+        """Makes the smallest output one that is only there where all holds: a run has all outputs or none."""
+        place = min(range(len(ends)), key=lambda i: _count_of(ends[i]), default=None)
+        if place is None:
+            return
+        for condition, message in asserted:
+            self._builder.name = f"{_title(condition)} ({message})"
+            holds = self._builder.cast(self._argument(condition), DType.BOOL)
+            made[place] = self._builder.op("Asserted", self._tensor(made[place]), holds, domain=ATEN)
 
     # ----------------------------------------------------------------------------------------------------------- calls
 
@@ -252,8 +273,8 @@ class Importer:
         if not isinstance(node.target, OpOverload):
             raise UnsupportedError(f"node {node.name!r}: {node.target} is not supported yet{_where(node)}")
         name = str(cast("Any", node.target))
-        if name.startswith(_FAILING) or name == "aten.copy_.default":
-            return _nothing  # what is written to inputs is an output
+        if name.startswith(FAILING) or name == "aten.copy_.default":
+            return _nothing  # what is written to inputs is an output; what is asserted is among the ends of `run`
         found = rows().get(name)
         if found is None:
             raise UnsupportedError(f"node {node.name!r}: operator {node.target} is not supported yet{_where(node)}")
@@ -409,10 +430,17 @@ def _needed(graph: fx.Graph, ends: Sequence[Any]) -> set[fx.Node]:
     """The nodes that a graph computes anything by, or these: not what only checks of the tracer read."""
     found = {end for end in ends if isinstance(end, fx.Node)}
     for node in reversed(graph.nodes):
-        checks = str(node.target).startswith(_FAILING)
+        checks = str(node.target).startswith(FAILING)
         if node.op == "output" or (node.is_impure() and not checks) or not found.isdisjoint(node.users):
             found.add(node)
     return found
+
+
+def _count_of(end: Any) -> int:
+    """The elements of an output at the sizes that were traced."""
+    made = end.meta.get("val") if isinstance(end, fx.Node) else None
+    sizes: Sequence[Any] = made.shape if isinstance(made, torch.Tensor) else ()
+    return math.prod(hint(size) for size in sizes)
 
 
 def _check_types(made: Any) -> None:

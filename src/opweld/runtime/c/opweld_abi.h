@@ -29,7 +29,7 @@ typedef struct {
 } opw_tensor;
 
 /* Codes that a kernel may leave in its error word; 0 is success, other positive codes are reported as numbers. */
-enum { OPW_BAD_INDEX = 1, OPW_DIVISION_BY_ZERO = 2 };
+enum { OPW_BAD_INDEX = 1, OPW_DIVISION_BY_ZERO = 2, OPW_ASSERTION = 3 };
 
 /* Computes iterations begin..end of the linearised grid. `p`: the integer parameters of the step; `scratch`: 64-byte
  * aligned memory of the calling thread; `*error`: a word of the calling thread, 0 on entry. */

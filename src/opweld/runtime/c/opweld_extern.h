@@ -175,6 +175,30 @@ OPW_DEFINE_SCATTERED(scatter, b8, uint8_t, OPW_REPLACE)
 OPW_DEFINE_SCATTERED(scatter, f16, uint16_t, OPW_REPLACE)
 OPW_DEFINE_SCATTERED(scatter, bf16, uint16_t, OPW_REPLACE)
 
+/* ------------------------------------------------------------------------------------------------------- assertions */
+
+#define OPW_DEFINE_ASSERTED(T, element)                                                                                \
+    OPW_EXTERN void opw_extern_asserted_##T(const element *data, const uint8_t *holds, element *out, int64_t size,     \
+                                            int64_t *error) {                                                          \
+        if (!*holds)                                                                                                   \
+            *error = OPW_ASSERTION;                                                                                    \
+        else if (out != data)                                                                                          \
+            memcpy(out, data, (size_t)size * sizeof *out);                                                             \
+    }
+OPW_DEFINE_ASSERTED(f32, float)
+OPW_DEFINE_ASSERTED(f64, double)
+OPW_DEFINE_ASSERTED(f16, uint16_t)
+OPW_DEFINE_ASSERTED(bf16, uint16_t)
+OPW_DEFINE_ASSERTED(i8, int8_t)
+OPW_DEFINE_ASSERTED(i16, int16_t)
+OPW_DEFINE_ASSERTED(i32, int32_t)
+OPW_DEFINE_ASSERTED(i64, int64_t)
+OPW_DEFINE_ASSERTED(u8, uint8_t)
+OPW_DEFINE_ASSERTED(u16, uint16_t)
+OPW_DEFINE_ASSERTED(u32, uint32_t)
+OPW_DEFINE_ASSERTED(u64, uint64_t)
+OPW_DEFINE_ASSERTED(b8, uint8_t)
+
 /* ------------------------------------------------------------------------------------------------- data-dependent -- */
 
 OPW_EXTERN void opw_extern_nonzero_b8(const uint8_t *mask, int64_t *places, int64_t *count, int64_t n, int64_t *error) {

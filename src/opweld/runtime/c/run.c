@@ -34,6 +34,8 @@ static int32_t tell_error(const opw_job *job, char *message, size_t capacity) {
         opw_message(message, capacity, "%s: an index is out of range (kernel %s)", step->origin, step->name);
     else if (job->error == OPW_DIVISION_BY_ZERO)
         opw_message(message, capacity, "%s: integer division by zero (kernel %s)", step->origin, step->name);
+    else if (job->error == OPW_ASSERTION)
+        opw_message(message, capacity, "%s: what the model asserts of its data does not hold", step->origin);
     else
         opw_message(message, capacity, "%s: error %" PRId64 " (kernel %s)", step->origin, job->error, step->name);
     return OPW_KERNEL_ERROR;
