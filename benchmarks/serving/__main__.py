@@ -5,8 +5,9 @@
     python -m benchmarks.serving overload --minutes 10         120% of what it carries: nothing lost, memory flat
     python -m benchmarks.serving loadgen                       MLPerf's SingleStream, Server and Offline
 
-Servers: opweld, opweld-grpc; plain-TxC, which is FastAPI and ONNX Runtime with T threads and C calls at once;
-mlserver-B, MLServer (over gRPC, its binary form) with batches of B, 0: none. The interpreter of MLServer is --mlserver.
+Servers: opweld, opweld-grpc; opweld-N, which is N processes; plain-TxC, which is FastAPI and ONNX Runtime with T
+threads and C calls at once; mlserver-B, MLServer (over gRPC, its binary form) with batches of B, 0: none. The
+interpreter of MLServer is --mlserver.
 Requests come as a Poisson process from one client process on the same machine, and a latency counts from when a request
 was due. Nothing else should run meanwhile.
 """
@@ -68,7 +69,7 @@ def started(server: str, chosen: Sequence[Load], folder: Path, mlserver: str) ->
     """A server by its name."""
     kind, _, shape = server.partition("-")
     if kind == "opweld":
-        with servers.opweld(chosen, folder) as address:
+        with servers.opweld(chosen, folder, ["--workers", shape] if shape.isdecimal() else []) as address:
             yield address
     elif kind == "plain":
         threads, _, calls = shape.partition("x")

@@ -28,6 +28,7 @@ from opweld.serve.open_inference.interface import OpenInference
 from opweld.serve.openai.interface import openai_interface
 from opweld.serve.openai.models import Models, Served
 from opweld.serve.page.interface import page_interface
+from opweld.serve.page.reports import Reports
 from opweld.serve.server import Server
 from tests.unit.serve.fakes import (
     CONTEXT,
@@ -129,7 +130,7 @@ def serving(keys: Sequence[str] = ()) -> Generator[Running]:
     interfaces = [
         partial(openai_interface, language),
         partial(counted, repository),
-        partial(page_interface, repository, language),
+        partial(page_interface, repository, language, Reports()),
     ]
     server = Server([language, repository], interfaces, limits=Limits(drain=0.0), keys=Keys(keys))
     with listening(server) as (host, port, _):

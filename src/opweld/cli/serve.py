@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from opweld.serve.listener import MakeListener
     from opweld.serve.open_inference.interface import OpenInference
     from opweld.serve.openai.models import Models, Served
+    from opweld.serve.processes.member import Member
+    from opweld.serve.processes.part import Part
     from opweld.serve.server import Around, MakeInterface
     from opweld.serve.tls import Tls
     from opweld.serve.tracing.request import Tracing
@@ -93,6 +96,10 @@ def serve(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="From a request to the end of its answer.")
     ] = 600.0,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", min=1, help="Processes that answer, of models of tensors; for "
+                          "small ones, whose requests cost more than their runs.")
+    ] = 1,
     drain: Annotated[
         float, typer.Option("--drain", metavar="SECONDS", min=0, help="That answers have to end when the server stops.")
     ] = 30.0,
@@ -153,6 +160,7 @@ def serve(
     /health/live, /health/ready   for a load balancer
     /metrics                      for Prometheus
 
+    --workers 2 answers in two processes: of small models, whose requests cost more than their runs, twice as many.
     Requests to a model of tensors share runs where its first dim is free, as far as that costs less than it saves;
     opweld.toml beside a model says max_batch, target_ms, versions and more. Language models share each step among many
     requests; --memory is each one's. A request that finds the queue full is answered with 429.
@@ -160,8 +168,10 @@ def serve(
     what it says. docs/guides/serve-models.md and serve-language-models.md have more.
     """
     check_installed("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "grpc", extra="serve")
-    from opweld.serve.limits import Keys, Limits, keys_of_file
-    from opweld.serve.server import Server, allow_connections, reserve
+    from opweld.serve.limits import Keys, Limits, bytes_in_flight, keys_of_file
+    from opweld.serve.processes.hub import Hub
+    from opweld.serve.processes.part import Part
+    from opweld.serve.server import Server, allow_connections, reserve, share
     from opweld.serve.supervisor import supervised
 
     keys = Keys([*(api_key or ()), *(keys_of_file(api_key_file) if api_key_file else ())])
@@ -178,15 +188,30 @@ def serve(
     tls = _tls(tls_cert, tls_key, tls_clients)
     if grpc_port is not None and not of_tensors:
         raise OptionError("--grpc-port is for models of tensors, and there is none")
+    if workers > 1 and of_language:
+        raise OptionError(
+            f"--workers is {workers}, and {of_language[0][1]} is a language model, of which each process would have a "
+            "cache of its own; serve it by a server of its own, with --workers 1"
+        )
     with ExitStack() as reserved:  # before minutes of compiling, not after
         http = reserved.enter_context(reserve(host, port))
         grpc = None if grpc_port is None else reserved.enter_context(reserve(host, grpc_port, "--grpc-port"))
+        beside = "" if grpc is None else f", gRPC at {_shown(grpc)}"
+        secret = f"{'with' if keys else 'without'} keys"
+        here = f"{'https' if tls else 'http'}://{_shown(http)}/, {secret}{beside}; Ctrl-C ends it"
         _import(bool(of_tensors), bool(of_language))
-        if (status := supervised(_say)) is not None:
-            raise typer.Exit(status)
         allow_connections()
-        from opweld.serve.page.interface import page_interface
-
+        hub = None
+        if workers > 1:
+            limits = replace(limits, in_flight=bytes_in_flight(limits))
+            hub = Hub(http, workers, partial(_say, here))
+            if grpc is not None:
+                share(grpc)
+        found = supervised(_say, hub)
+        if isinstance(found, int):
+            raise typer.Exit(found)
+        member = found
+        part = Part() if member is None else member.part
         tracing = _tracing(trace, trace_requests, trace_kernels) if trace else None
         backends: list[Backend] = []
         interfaces: list[MakeInterface] = []
@@ -194,35 +219,36 @@ def serve(
         repository, language = None, None
         if of_tensors:
             settings = (max_batch, target / 1e3, queue, threads or 0)
-            repository, protocol = _of_tensors(of_tensors, settings, tracing, shared_memory)
-            from opweld.serve.inference.metrics import measured
-
+            repository = _of_tensors(of_tensors, settings, part)
+            protocol, measured = _protocol(repository, tracing, shared_memory, member)
             backends.append(repository)
-            interfaces.append(partial(measured, repository, protocol.interface))
+            interfaces.append(measured)
             if grpc is not None:
                 listeners.append(protocol.listener(grpc, _around_calls(tracing)))
         if of_language:
             language, openai = _language(of_language, memory, threads, context, cache, queue)
             backends.append(language)
             interfaces.append(openai)
-        interfaces.append(partial(page_interface, repository, language))
+        interfaces.append(_page(repository, language, member))
         around = None if tracing is None else _around(tracing)
         server = Server(
             backends,
             interfaces,
-            limits=limits,
+            limits=part.limits(limits),
             keys=keys,
             origins=cors or (),
             listeners=listeners,
             tls=tls,
             around=around,
+            member=member,
         )
-        _log()
-        beside = "" if grpc is None else f", gRPC at {_shown(grpc)}"
-        secret = f"{'with' if keys else 'without'} keys"
-        _say(f"{'https' if tls else 'http'}://{_shown(http)}/, {secret}{beside}; Ctrl-C ends it")
+        _log(part)
+        if member is None:
+            _say(here)
+        else:
+            http.close()
         try:
-            server.run(sockets=[http])
+            server.run(sockets=[http] if member is None else [])
         finally:
             if tracing is not None:
                 tracing.close()
@@ -233,7 +259,7 @@ def _import(tensors: bool, language: bool) -> None:
     fork, and is there in half a second. Nothing of it starts a thread of Python's."""
     needed = ["opweld.serve.page.interface", "opweld.runtime.native"]
     if tensors:
-        needed += ["opweld.serve.inference.repository"]
+        needed += ["opweld.serve.inference.repository", "opweld.serve.processes.shared"]
     if language:
         needed += ["opweld.serve.openai.interface", "opweld.llm.async_engine", "opweld.llm.load", "tokenizers"]
         needed += ["pydantic.v1"]  # FastAPI looks whether fields of requests are of it
@@ -267,21 +293,43 @@ def _is_language(path: Path) -> bool:
 
 
 def _of_tensors(
-    given: Sequence[tuple[str | None, Path]],
-    settings: tuple[int, float, int, int],
-    tracing: Tracing | None,
-    shared_memory: bool,
-) -> tuple[ModelRepository, OpenInference]:
-    """Models of tensors, loaded, and the protocol that they are behind. settings: max_batch, target, queue, threads."""
+    given: Sequence[tuple[str | None, Path]], settings: tuple[int, float, int, int], part: Part
+) -> ModelRepository:
+    """Models of tensors, loaded. settings: max_batch, target, queue, threads."""
     from opweld.serve.inference.repository import ModelRepository
     from opweld.serve.inference.settings import Settings
-    from opweld.serve.open_inference.interface import OpenInference
 
     max_batch, target, queue, threads = settings
     usual = Settings(max_batch=max_batch, target=target, queue=queue, threads=threads)
-    repository = ModelRepository(given, usual, _say)
+    repository = ModelRepository(given, usual, partial(_say_of, part), part)
     repository.load_all()
-    return repository, OpenInference(_observed(repository, tracing), shared_memory=shared_memory)
+    return repository
+
+
+def _protocol(
+    models: ModelRepository, tracing: Tracing | None, shared_memory: bool, member: Member | None
+) -> tuple[OpenInference, MakeInterface]:
+    """The protocol that models of tensors are behind, and its interface, which counts what they do."""
+    from opweld.serve.inference.metrics import measured
+    from opweld.serve.open_inference.interface import OpenInference
+    from opweld.serve.open_inference.regions import Regions
+    from opweld.serve.processes.shared import SharedRegions, SharedRepository, counted
+
+    if member is None:
+        protocol = OpenInference(_observed(models, tracing), Regions(shared_memory))
+        return protocol, partial(measured, models, protocol.interface)
+    repository = SharedRepository(models, member)
+    protocol = OpenInference(_observed(repository, tracing), SharedRegions(shared_memory, member))
+    return protocol, partial(counted, member, models, partial(measured, models, protocol.interface))
+
+
+def _page(repository: ModelRepository | None, language: Models | None, member: Member | None) -> MakeInterface:
+    """The page at /."""
+    from opweld.serve.page.interface import page_interface
+    from opweld.serve.page.reports import Reports
+    from opweld.serve.processes.shared import shared_reports
+
+    return partial(page_interface, repository, language, Reports() if member is None else shared_reports(member))
 
 
 def _language(
@@ -366,12 +414,17 @@ def _say(line: str) -> None:
     print(f"opweld: {line}", file=sys.stderr, flush=True)
 
 
-def _log() -> None:
+def _say_of(part: Part, line: str) -> None:
+    """What a server tells, with its name where it is one of several processes."""
+    _say(line if part.count == 1 else f"{part.name}: {line}")
+
+
+def _log(part: Part) -> None:
     """Requests, and faults with their tracebacks, go to standard error."""
     from opweld.serve.access import LineFormatter
 
     handler = logging.StreamHandler()
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(LineFormatter("" if part.count == 1 else part.name))
     log = logging.getLogger("opweld.serve")
     log.addHandler(handler)
     log.setLevel(logging.INFO)

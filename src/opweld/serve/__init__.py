@@ -10,6 +10,7 @@
     access.py        what the log says of them
     listener.py      what a listener beside HTTP is, and what all that listens has in common
     interface.py     what an interface is: routes under a prefix, or a function of requests, and the shape of its errors
+    processes/       several servers at one port, below their supervisor
     openai/          OpenAI's
     open_inference/  the Open Inference Protocol: models of tensors, of inference/
     page/            the page at /, which shows the models and lets people try them

@@ -63,8 +63,9 @@ class AccessLog:
 class LineFormatter(logging.Formatter):
     """Lines of the log after their time, as `2026-11-27 08:30:00,125 text`."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(message)s")
+    def __init__(self, name: str = "") -> None:
+        """name: of the process that writes them, where there are several."""
+        super().__init__(f"%(asctime)s {name and f'[{name}] '}%(message)s")
         self._second, self._text = 0, ""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's name

@@ -82,7 +82,7 @@ def _health(health: Health, interfaces: Sequence[Interface], metrics: Metrics) -
     @router.get("/metrics")
     async def metrics_() -> Response:
         """What the server counts, in Prometheus' text format."""
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     _ = metrics_
     return router

@@ -4,6 +4,7 @@ before it, and how long an answer lies here that nobody takes, is limited here."
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -48,6 +49,10 @@ class Connection(HttpToolsProtocol):
         self._head_timer = _cancelled(self._head_timer)
         self._answer_timer = _cancelled(self._answer_timer)
         super().connection_lost(exc)
+        self._gone()
+
+    def _gone(self) -> None:
+        """It is counted no more."""
 
     def data_received(self, data: bytes) -> None:
         """It has sent something."""
@@ -144,11 +149,17 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def connection_of(limits: Limits) -> type[Connection]:
-    """The connections of a server: uvicorn makes them of a class."""
+def connection_of(limits: Limits, gone: Callable[[], object] = lambda: None) -> type[Connection]:
+    """The connections of a server: uvicorn makes them of a class.
+
+    Args:
+        gone: is called when one has ended."""
 
     class Limited(Connection):
         """With the limits of this server."""
+
+        def _gone(self) -> None:
+            gone()
 
     Limited.limits = limits
     Limited.idle = After(limits.idle, Connection.timeout_keep_alive_handler)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
+
+from opweld.serve.processes.counts import Counts, added
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "gRPC")
 
@@ -35,21 +37,49 @@ class _Requests(Collector):
         yield requests
 
 
+class _Told(Collector):
+    """Counts of several processes."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (kind, documentation, samples) in self._counts["families"].items():
+            metric = Metric(name, documentation, kind)
+            for sample, labels, value in samples:
+                metric.add_sample(sample, labels, value)
+            yield metric
+
+
 class Metrics:
     """Of one server: nothing is shared between two in a process.
 
     Attributes:
         registry: where protocols and models register what they measure.
+        everywhere: asks all processes of the server for what they count, this one among them; None: it is the only one.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.everywhere: Callable[[], Awaitable[Sequence[Counts]]] | None = None
         self._requests = _Requests()
         self.registry.register(self._requests)
 
-    def text(self) -> bytes:
-        """All of it, in Prometheus' text format."""
-        return generate_latest(self.registry)
+    async def text(self) -> bytes:
+        """All of it, in Prometheus' text format; of several processes the sums."""
+        if self.everywhere is None:
+            return generate_latest(self.registry)
+        sums = CollectorRegistry()
+        sums.register(_Told(added(await self.everywhere())))
+        return generate_latest(sums)
+
+    def counts(self) -> Counts:
+        """What this process counts, as `added` takes it."""
+        families: Counts = {}
+        for metric in self.registry.collect():
+            samples = [[one.name, one.labels, one.value] for one in metric.samples]
+            families[metric.name] = [metric.type, metric.documentation, samples]
+        return {"families": families}
 
     def answered(self, method: str, path: str, status: int) -> None:
         """A request has an answer, or none any more. Methods that are none are one: clients make up any."""

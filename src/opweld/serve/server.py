@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import uvicorn
 from starlette.types import ASGIApp, Scope
@@ -23,6 +23,7 @@ from opweld.serve.interface import Backend, Interface, path_of
 from opweld.serve.limits import Keys, Limits, bytes_in_flight
 from opweld.serve.listener import Common, Listener, MakeListener
 from opweld.serve.metrics import Metrics
+from opweld.serve.processes.member import Member
 from opweld.serve.tls import Tls
 from opweld.serve.visits import Visits
 
@@ -54,6 +55,7 @@ class Server(uvicorn.Server):
         listeners: Sequence[MakeListener] = (),
         tls: Tls | None = None,
         around: Around | None = None,
+        member: Member | None = None,
     ) -> None:
         """
         Args:
@@ -63,8 +65,9 @@ class Server(uvicorn.Server):
             listeners: beside HTTP's; they start, let their requests end and stop with it.
             tls: how connections are secured; None: they are not.
             around: is around everything else of HTTP, as what traces requests.
+            member: hands it connections over HTTP, where it is one of several processes; None: it listens itself.
         """
-        self._backends, self._limits = backends, limits
+        self._backends, self._limits, self._member = backends, limits, member
         self._visits = Visits(bytes_in_flight(limits), limits.seconds)
         metrics, health = Metrics(), Health(backends, self._visits)
         self._log = AccessLog(metrics)
@@ -77,7 +80,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="uvloop",
-            http=connection_of(limits),
+            http=connection_of(limits) if member is None else connection_of(limits, member.gone),
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -91,6 +94,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._stopping = asyncio.Event()
+        self._connecting: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -99,6 +103,8 @@ class Server(uvicorn.Server):
         drain = asyncio.create_task(self._drain())
         started: list[Listener] = []
         try:
+            if self._member is not None:
+                await self._member.join()
             for listener in self._listeners:
                 await listener.start()
                 started.append(listener)
@@ -115,6 +121,14 @@ class Server(uvicorn.Server):
             for backend in self._backends:
                 await backend.close()
             self._log.flush()
+            if self._member is not None:
+                self._member.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to take requests over HTTP."""
+        await super().startup(sockets)
+        if self._member is not None:
+            self._member.serve(self._take)
 
     def stop(self) -> None:
         """Begins the end, from any thread. Nothing where it is not running."""
@@ -131,10 +145,34 @@ class Server(uvicorn.Server):
         await self._stopping.wait()
         begun = time.monotonic()
         await self._visits.drain(self._limits.drain)
+        if self._member is not None:
+            await self._member.leave()
         # What is on its way has the rest of the time to be taken.
         left = self._limits.drain - (time.monotonic() - begun)
         asyncio.get_running_loop().call_later(max(_LAST_S, left), self._cut_off)
         self.should_exit = True
+
+    def _take(self, accepted: socket.socket) -> None:
+        """Speaks with a client that the supervisor has accepted."""
+        accepted.setblocking(False)
+        task = asyncio.get_running_loop().create_task(self._connect(accepted))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        config = self.config
+
+        def protocol() -> asyncio.Protocol:
+            made: Any = config.http_protocol_class  # uvicorn declares no arguments of it
+            return made(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(protocol, accepted, ssl=config.ssl)
+        except OSError:  # the client has gone, or speaks no TLS
+            accepted.close()
+            assert self._member is not None
+            self._member.gone()
 
     def _cut_off(self) -> None:
         for connection in list(self.server_state.connections):
@@ -146,6 +184,12 @@ def allow_connections() -> None:
     is small for a server."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def share(reserved: socket.socket) -> None:
+    """Lets each process of a server listen at the address of a reserved socket, for itself. Set when it is reserved:
+    where another server listens there, whatever it lets others do, that has failed."""
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
 def reserve(host: str, port: int, option: str = "--port") -> socket.socket:

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from opweld.errors import ClosedError, InputError, LateError, QueueFull, RunError
-from opweld.serve.inference.model import Array, Call, Entry, KernelTime, Run, Statistics, TensorSpec
+from opweld.serve.inference.model import Array, Call, Entry, KernelTime, Run, Statistics, TensorModel, TensorSpec
 from opweld.serve.refusal import Refusal
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -258,6 +258,10 @@ class FakeRepository:
         await asyncio.sleep(0)
         self._loaded(name)
         self.asleep[name] = self.models.pop(name)
+
+    async def statistics(self, models: Sequence[TensorModel]) -> Sequence[Statistics]:
+        await asyncio.sleep(0)
+        return [model.statistics for model in models]
 
     async def close(self) -> None:
         await asyncio.sleep(0)

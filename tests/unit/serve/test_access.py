@@ -30,7 +30,7 @@ def test_requests_are_counted_where_nothing_is_logged(caplog: pytest.LogCaptureF
     visit.status, visit.route = 418, "/pot/{number}"
     for _ in range(2):
         log.tell(visit)
-    assert b'opweld_requests_total{method="other",path="/pot/{number}",status="418"} 2.0' in metrics.text()
+    assert b'opweld_requests_total{method="other",path="/pot/{number}",status="418"} 2.0' in asyncio.run(metrics.text())
     log.flush()
     assert not caplog.records
 

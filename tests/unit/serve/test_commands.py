@@ -73,7 +73,7 @@ def opweld(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     def run(*arguments: str, typed: str = "") -> tuple[str, str]:
         monkeypatch.setattr(language, "load", load)
         monkeypatch.setattr(serve, "load", load)
-        monkeypatch.setattr(supervisor, "supervised", lambda _: None)  # it would fork this process
+        monkeypatch.setattr(supervisor, "supervised", lambda _tell, _hub: None)  # it would fork this process
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
         main.application(arguments[:1])(list(arguments), standalone_mode=False)
         output, errors = capsys.readouterr()
@@ -247,6 +247,7 @@ def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (("serve", "m", "--api-key-file", "nowhere"), "nowhere: cannot read keys"),
         (("serve", "m", "--host", "256.0.0.1"), "cannot listen on 256.0.0.1:8000"),
         (("serve", "m.gguf", "--grpc-port", "0"), "--grpc-port is for models of tensors"),
+        (("serve", "m.gguf", "m", "--workers", "2"), "--workers is 2, and m.gguf is a language model"),
         (("serve", "m", "--tls-cert", "c"), "--tls-cert and --tls-key go together"),
         (("serve", "m", "--tls-cert", "nowhere", "--tls-key", "k"), "nowhere: cannot be read"),
         (("serve", "m.gguf", "--port", "0", "m.gguf"), "two models are named 'm'"),

@@ -40,7 +40,7 @@ def raw(running: Running, path: str) -> tuple[bytes, bytes]:
 
 
 def test_files_need_no_key_and_what_they_ask_for_does() -> None:
-    interface = partial(page_interface, FakeRepository(), None)
+    interface = partial(page_interface, FakeRepository(), None, Reports())
     with serving(Limits(drain=0.0), keys=["k"], interfaces=[interface]) as running:
         first, body = raw(running, "/")
         assert first.startswith(b"HTTP/1.1 200") and body == (STATIC / "index.html").read_bytes()
@@ -102,7 +102,7 @@ def test_reports_are_made_once_and_found_by_their_tokens_alone(monkeypatch: pyte
     monkeypatch.setattr(reports, "_report", make)
     repository = FakeRepository()
     repository.models["slow"]["1"].artifact = tmp_path
-    interface = partial(page_interface, repository, None)
+    interface = partial(page_interface, repository, None, Reports())
     with serving(Limits(drain=0.0), keys=["k"], interfaces=[interface]) as running:
         status, _, told = ask(running, post("/page/report", {"name": "slow", "version": "1"}, **KEY))
         assert status == 200 and told == ask(running, post("/page/report", {"name": "slow"}, **KEY))[2]
@@ -130,14 +130,14 @@ def test_a_report_is_made_again_of_what_has_changed_and_few_are_kept(
             folder.mkdir()
             (folder / "manifest.json").write_text(f"first {number}")
         first = await kept.token(folders[0])
-        assert kept.get(first) == b"first 0" and await kept.token(folders[0]) == first
+        assert await kept.get(first) == b"first 0" and await kept.token(folders[0]) == first
         monkeypatch.setattr(reports, "_changed", lambda artifact: 7)
         assert await kept.token(folders[0]) != first
         tokens = [await kept.token(folder) for folder in folders]
-        assert kept.get(tokens[-1]) == b"first 8"
+        assert await kept.get(tokens[-1]) == b"first 8"
         for forgotten in (first, tokens[0]):
             with pytest.raises(Refusal, match="no such report any more"):
-                kept.get(forgotten)
+                await kept.get(forgotten)
 
     monkeypatch.setattr(reports, "_report", make)
     asyncio.run(check())
@@ -156,7 +156,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path
 def test_a_report_knows_the_name_of_its_artifact_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     artifact = stand_in(tmp_path, monkeypatch, 'echo "$5 $PWD" > "$7"')
     kept = Reports()
-    assert kept.get(asyncio.run(kept.token(artifact))).decode() == f"./model.opweld {tmp_path}\n"
+    assert asyncio.run(kept.get(asyncio.run(kept.token(artifact)))).decode() == f"./model.opweld {tmp_path}\n"
 
 
 def test_nobody_waits_for_a_report_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

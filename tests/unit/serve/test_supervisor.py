@@ -96,7 +96,7 @@ def test_the_server_ends_with_its_supervisor() -> None:
 _LAST = """
 import sys
 import opweld.serve.supervisor as supervisor
-def supervised(tell):
+def supervised(tell, hub):
     print(sorted(name for name in sys.modules if name in sys.argv[1].split()), flush=True)
     return 5
 supervisor.supervised = supervised

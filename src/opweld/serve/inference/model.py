@@ -217,6 +217,10 @@ class Repository(Protocol):
         Raises Refusal of status 404 where there is no such model, and what opening or compiling it raises."""
         ...
 
+    async def statistics(self, models: Sequence[TensorModel]) -> Sequence[Statistics]:
+        """What each of some of its models did, in all processes that serve it."""
+        ...
+
     async def unload(self, name: str) -> None:
         """Takes no more calls for a model, and forgets it when those that there are have ended. Raises as `get`."""
         ...

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from opweld.errors import ModelError, OptionError, OpweldError
-from opweld.options import available_cores
 from opweld.runtime.session import Session
 from opweld.serve.inference.compiling import Compiler
 from opweld.serve.inference.dispatcher import Dispatcher
 from opweld.serve.inference.examined import examined
 from opweld.serve.inference.layout import Place, by_name, is_artifact, is_model, is_program, place_of, places_of
 from opweld.serve.inference.loaded import LoadedModel
-from opweld.serve.inference.model import Entry
+from opweld.serve.inference.model import Entry, Statistics, TensorModel
 from opweld.serve.inference.program import check_no_circle
 from opweld.serve.inference.program_model import ProgramModel
 from opweld.serve.inference.settings import Settings, chosen, read_settings
 from opweld.serve.inference.settled import settled
 from opweld.serve.inference.tensors import Tensors
 from opweld.serve.inference.workers import Workers, apart
+from opweld.serve.processes.part import Part
 from opweld.serve.refusal import Refusal
 
 Tell: TypeAlias = Callable[[str], None]
@@ -41,6 +41,7 @@ _FRESH: Final = 1.0
 
 _UNUSED = "its version is not served; opweld.toml chooses with `versions`"
 _UNLOADED = "unloaded"
+_WHOLE: Final = Part()
 
 
 class ModelRepository:
@@ -49,23 +50,29 @@ class ModelRepository:
     Clients of Triton know what fails by its words: what there is not is told as Triton's server does."""
 
     def __init__(
-        self, paths: Iterable[tuple[str | None, Path]], usual: Settings | None = None, tell: Tell | None = None
+        self,
+        paths: Iterable[tuple[str | None, Path]],
+        usual: Settings | None = None,
+        tell: Tell | None = None,
+        part: Part = _WHOLE,
     ) -> None:
         """
         Args:
             paths: names and paths: of a model, or without a name of a folder of models.
             usual: settings of models whose file says nothing.
             tell: is told what is loaded; from any thread.
+            part: of the machine, and of what settings allow, that this process has.
 
         Raises OptionError where two models that are given have the same name, MissingModelError where there is no such
         path, ModelError where it cannot be read.
         """
         self._paths, self._usual, self._tell = list(paths), usual or Settings(), tell or _silent
+        self._part = part
         self._loaded: dict[str, dict[str, Opened]] = {}
         self._faults: dict[tuple[str, str], str] = {}
         self._busy: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._workers = Workers(available_cores())
+        self._workers = Workers(part.processors)
         self._dispatcher = Dispatcher(self._workers)
         self._compiler = Compiler()
         self._known, self._walked = self._found(), time.monotonic()
@@ -193,6 +200,10 @@ class ModelRepository:
                 model.close()
             del self._loaded[name]
 
+    async def statistics(self, models: Sequence[TensorModel]) -> Sequence[Statistics]:
+        """See `Repository`."""
+        return [model.statistics for model in models]
+
     @property
     def failed(self) -> Sequence[str]:
         """See `Repository`."""
@@ -235,6 +246,7 @@ class ModelRepository:
     def _open_versions(self, place: Place) -> dict[str, Opened]:
         settings = read_settings(place.settings, self._usual) if place.settings.exists() else self._usual
         every = {*place.versions, *place.faults}
+        settings = self._part.settings(settings)
         versions = chosen(sorted(every), settings.versions)
         if not versions:
             raise ModelError(f"{place.settings} serves none of the versions {', '.join(sorted(every, key=int))}")

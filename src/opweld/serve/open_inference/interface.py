@@ -25,13 +25,13 @@ class OpenInference:
         regions: shared memory that clients registered over any of them.
     """
 
-    def __init__(self, repository: Repository, *, shared_memory: bool = False) -> None:
+    def __init__(self, repository: Repository, regions: Regions | None = None) -> None:
         """
         Args:
-            shared_memory: whether clients may register some.
+            regions: None: clients may register none.
         """
         self._repository = repository
-        self.regions = Regions(shared_memory)
+        self.regions = regions or Regions(allowed=False)
 
     def interface(self, limits: Limits, metrics: Metrics) -> Interface:
         """HTTP, under /v2; `Server` takes this method."""

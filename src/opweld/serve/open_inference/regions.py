@@ -46,8 +46,16 @@ class Regions:
         self.allowed = allowed
         self._regions: dict[str, _Region] = {}
 
-    def register(self, name: str, key: str, offset: int, size: int) -> None:
+    async def register(self, name: str, key: str, offset: int, size: int) -> None:
         """A part of shared memory under a name. Raises Refusal where it is none."""
+        self.register_here(name, key, offset, size)
+
+    async def unregister(self, name: str = "") -> None:
+        """Forgets a region, or all; one that is not there is forgotten already."""
+        self.unregister_here(name)
+
+    def register_here(self, name: str, key: str, offset: int, size: int) -> None:
+        """As `register`, in this process."""
         if not self.allowed:
             raise Refusal(
                 403, "this server takes no shared memory; start it with --shared-memory, or send tensors in requests"
@@ -75,8 +83,8 @@ class Regions:
             raise
         self._regions[name] = _Region(name, key, offset, size, file)
 
-    def unregister(self, name: str = "") -> None:
-        """Forgets a region, or all; one that is not there is forgotten already."""
+    def unregister_here(self, name: str = "") -> None:
+        """As `unregister`, in this process."""
         for one in [name] if name else list(self._regions):
             if (region := self._regions.pop(one, None)) is not None:
                 os.close(region.file)
@@ -117,8 +125,8 @@ class Regions:
         self._within(what, place)
 
     def close(self) -> None:
-        """Forgets all."""
-        self.unregister()
+        """Forgets all, in this process."""
+        self.unregister_here()
 
     def _within(self, what: str, place: Place) -> _Region:
         region = self._get(place.region)

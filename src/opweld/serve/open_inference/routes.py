@@ -136,7 +136,7 @@ class _Models:
 
     async def statistics(self, request: Request, names: Names) -> Answer:
         found = told.all_models(self._repository, names.get("model", ""), names.get("version", ""))
-        return _json(told.statistics(found))
+        return _json(told.statistics(found, await self._repository.statistics(found)))
 
 
 class _Repository:
@@ -173,7 +173,7 @@ class _SharedMemory:
 
     async def register(self, request: Request, names: Names) -> Answer:
         asked, where = fields.parsed(request.body), "the request"
-        self._regions.register(
+        await self._regions.register(
             names["region"],
             fields.field(where, asked, "key", str),
             fields.optional(where, asked, "offset", int) or 0,
@@ -182,7 +182,7 @@ class _SharedMemory:
         return _json({})
 
     async def unregister(self, request: Request, names: Names) -> Answer:
-        self._regions.unregister(names.get("region", ""))
+        await self._regions.unregister(names.get("region", ""))
         return _json({})
 
 

@@ -34,11 +34,10 @@ class ReportBody(BaseModel):
 
 
 def page_interface(
-    repository: Repository | None, language: Models | None, limits: Limits, metrics: Metrics
+    repository: Repository | None, language: Models | None, reports: Reports, limits: Limits, metrics: Metrics
 ) -> Interface:
     """The page at /, its files under /static, which everybody may read, and what it asks for under /page."""
     router = APIRouter()
-    reports = Reports()
     add_files(router)
 
     @router.get("/page/models", include_in_schema=False)
@@ -59,7 +58,7 @@ def page_interface(
     @router.get("/reports/{token}", include_in_schema=False)
     async def made(token: str) -> Response:
         """A report."""
-        return Response(reports.get(token), headers=_REPORT_HEADERS, media_type="text/html")
+        return Response(await reports.get(token), headers=_REPORT_HEADERS, media_type="text/html")
 
     _ = models, report, made
     return Interface("/page", router, _refuse)

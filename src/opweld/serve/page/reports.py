@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import sys
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +23,9 @@ class Reports:
     report. It is made in a process of its own, as it takes seconds of Python that would keep the server from answering,
     and without running the model, which is busy here."""
 
-    def __init__(self) -> None:
+    def __init__(self, elsewhere: Callable[[str], Awaitable[bytes | None]] | None = None) -> None:
+        """elsewhere: what other processes of the server have under a token; None: there are none."""
+        self._elsewhere = elsewhere
         self._made: OrderedDict[str, bytes] = OrderedDict()
         self._tokens: dict[tuple[Path, int], str] = {}
         self._making = asyncio.Lock()
@@ -43,11 +46,18 @@ class Reports:
             self._made.move_to_end(token)
             return token
 
-    def get(self, token: str) -> bytes:
+    async def get(self, token: str) -> bytes:
         """The report of a token. Raises Refusal of status 404 where there is none, or none any more."""
-        if token not in self._made:
+        made = self.here(token)
+        if made is None and self._elsewhere is not None:
+            made = await self._elsewhere(token)
+        if made is None:
             raise Refusal(404, "there is no such report any more; ask for it again on the server's page")
-        return self._made[token]
+        return made
+
+    def here(self, token: str) -> bytes | None:
+        """The report of a token that this process has made; None where it has not."""
+        return self._made.get(token)
 
     def _forget(self, token: str) -> None:
         del self._made[token]

@@ -38,6 +38,10 @@ class TracedRepository:
         """See `Repository`."""
         await self._repository.unload(name)
 
+    async def statistics(self, models: Sequence[TensorModel]) -> Sequence[Statistics]:
+        """See `Repository`."""
+        return await self._repository.statistics(models)
+
     @property
     def failed(self) -> Sequence[str]:
         """See `Repository`."""

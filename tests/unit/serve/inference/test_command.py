@@ -38,7 +38,7 @@ main.main()
 def started(*arguments: str) -> Generator[tuple[subprocess.Popen[str], str, str]]:
     """A server, what it said until it listened, and its address."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", _WITHOUT, "serve", *arguments, "--port", "0"]
+    command = [sys.executable, "-c", _WITHOUT, "serve", "--port", "0", *arguments]
     with subprocess.Popen(command, env=environment, cwd=ROOT, text=True, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None

@@ -13,6 +13,7 @@ import numpy as np
 
 from opweld.serve.limits import Keys, Limits
 from opweld.serve.open_inference.interface import OpenInference
+from opweld.serve.open_inference.regions import Regions
 from opweld.serve.server import Server, reserve
 from opweld.serve.tls import Tls
 from tests.unit.serve.fakes import listening
@@ -71,7 +72,7 @@ def serving(
 ) -> Generator[Running]:
     """A server at a free port, until the block ends."""
     repository = FakeRepository()
-    protocol = OpenInference(repository, shared_memory=shared_memory)
+    protocol = OpenInference(repository, Regions(shared_memory))
     reserved = reserve("127.0.0.1", 0)
     grpc_port = reserved.getsockname()[1]
     server = Server(

@@ -30,7 +30,7 @@ class GrpcListener:
     ) -> None:
         """
         Args:
-            address: a socket that has it, until this listens there.
+            address: a socket that has it, until this listens there; others may as well where it is SO_REUSEPORT.
             around: are around everything else, as what traces calls.
         """
         self._guard, self._common, self._address = GrpcGuard(service, common), common, address
@@ -46,8 +46,8 @@ class GrpcListener:
             options=[
                 ("grpc.max_receive_message_length", self._common.limits.body),
                 ("grpc.max_send_message_length", -1),
-                # A second server at the same port would take half of its clients.
-                ("grpc.so_reuseport", 0),
+                # Only among processes of one server: another one at the same port would take half of its clients.
+                ("grpc.so_reuseport", int(bool(self._address.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)))),
             ],
         )
         self._server.add_generic_rpc_handlers((self._guard.handler(),))

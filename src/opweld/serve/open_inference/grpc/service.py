@@ -108,7 +108,8 @@ class Service:
 
     async def _statistics(self, request: Any, _: Visit) -> Any:
         models = told.all_models(self._repository, request.name, request.version)
-        return _Response["ModelStatistics"](**told.statistics(models))
+        did = await self._repository.statistics(models)
+        return _Response["ModelStatistics"](**told.statistics(models, did))
 
     async def _index(self, request: Any, _: Visit) -> Any:
         return _Response["RepositoryIndex"](models=told.index(self._repository, request.ready))
@@ -127,11 +128,11 @@ class Service:
         return _Response["SystemSharedMemoryStatus"](regions=regions)
 
     async def _register(self, request: Any, _: Visit) -> Any:
-        self._regions.register(request.name, request.key, request.offset, request.byte_size)
+        await self._regions.register(request.name, request.key, request.offset, request.byte_size)
         return _Response["SystemSharedMemoryRegister"]()
 
     async def _unregister(self, request: Any, _: Visit) -> Any:
-        self._regions.unregister(request.name)
+        await self._regions.unregister(request.name)
         return _Response["SystemSharedMemoryUnregister"]()
 
 
