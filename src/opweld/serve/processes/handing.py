@@ -74,8 +74,8 @@ class Taker:
                 self._untaken.popleft().close()
 
     def close(self) -> list[socket.socket]:
-        """It is no more: what it has not taken."""
-        self.took()
+        """Lets go of it: what it has not taken, as far as is known. Nothing is read: a worker that is forked lets go of
+        what is the supervisor's."""
         self.end.close()
         return [*self._untaken]
 
@@ -114,6 +114,7 @@ class Handing:
     def end(self, taker: Taker) -> None:
         """It is no more; what it has not taken, others have."""
         self.remove(taker)
+        taker.took()
         with suppress(KeyError):  # it never took any
             self._selector.unregister(taker.end)
         self._left.extend(taker.close())

@@ -144,6 +144,17 @@ def test_what_one_that_died_has_not_taken_another_one_has(handed: Handed) -> Non
     assert handed.taken() == [0, 0, 1]
 
 
+def test_who_lets_go_of_a_copy_takes_nothing_from_the_supervisor() -> None:
+    given, taken = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with given, taken, socket.socket() as connection:
+        taker = Taker(0, given)
+        assert taker.give(connection)
+        taken.send(b"t")
+        assert Taker(0, given.dup()).close() == []
+        taker.took()
+        assert connection.fileno() == -1
+
+
 def test_a_client_learns_at_once_that_a_worker_has_closed(handed: Handed) -> None:
     handed.handing.add(handed.takers[0])
     with socket.create_connection(("127.0.0.1", handed.port)) as client:
