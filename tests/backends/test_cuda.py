@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import opweld
-from opweld.errors import OptionError, RunError
+from opweld.errors import RunError
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
 
@@ -230,12 +230,6 @@ def test_bfloat16_by_permission() -> None:
     # Two operands rounded to 8 bits, and the interpreter truncates.
     assert np.linalg.norm(found - expected) < 2e-2 * np.linalg.norm(expected)
     assert "narrow_product" in text_of(compiled).split("@triton.jit", 1)[1]
-
-
-def test_states_are_refused() -> None:
-    model = parsed("g (float[2] x, float[2] s) => (float[2] y) { y = Add (x, s) }")
-    with pytest.raises(OptionError, match="states are not kept on a GPU"):
-        opweld.compile(model, target="sm_90", states={"s": "y"})
 
 
 AHEAD = """

@@ -22,15 +22,17 @@ from opweld.codegen.backend import BuildProgress, Compiled, CompiledModel, Stage
 from opweld.codegen.triton.attention import only_attention
 from opweld.codegen.triton.kernel import Kernel
 from opweld.codegen.triton.module import Texts
-from opweld.errors import OptionError, ToolchainError
+from opweld.errors import ToolchainError
 from opweld.fuse.blocks import join_blocks
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.partition import partition
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
+from opweld.place.appended import only_appended
 from opweld.place.channels import place_for_gpu
 from opweld.place.padded_channels import pad_channels
 from opweld.place.placed import Placed
+from opweld.place.states import write_states
 from opweld.place.storage import lay_out
 from opweld.record import KernelEntry, Predicted
 from opweld.runtime.cuda.program import KERNELS, PROGRAM, Code, Program, Variant
@@ -80,12 +82,12 @@ class CudaStages(Stages[Made]):
         stage: Stage,
     ) -> Compiled[Made]:
         """See `Stages`."""
-        if program.states:
-            raise OptionError("states are not kept on a GPU yet: leave states= away, and feed them back")
         program = stage("outputs", own_outputs, program)
         regions = stage("fuse", fuse, program, expected, target, ledger)
         regions, copies = stage("pack", pad_channels, regions, ledger)
+        regions = stage("append", only_appended, regions)
         placed = stage("place", place_for_gpu, regions, copies, ledger)
+        placed = stage("states", write_states, placed, expected, target, ledger)
         steps = stage("realise", Steps, placed, expected, target, ledger)
         offsets = {name: _write(name, placed, weights) for name in steps.constants}
         variant, kernels = steps.variant(offsets)
@@ -209,6 +211,7 @@ def _entry(
     for _, memory, _, is_written in kernel.pointers:
         size: Dim = sizes.get(memory, ZERO)
         read, written = (read, written + size) if is_written else (read + size, written)
+    read, written = kernel.moved or (read, written)
     count = kernel.count
     core, operations = core_of(target), expected(count.flops + count.special)
     # Products of 16-bit numbers at the rate of tensor cores, others at that of multiply-adds.

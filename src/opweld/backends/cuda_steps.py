@@ -13,13 +13,14 @@ from opweld.ledger import Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, dense
 from opweld.runtime import dtypes
-from opweld.runtime.cuda.program import Argument, Assumption, Buffer, Fed, Launch, Source, Variant
+from opweld.runtime.cuda.program import Argument, Assumption, Buffer, Fed, Kept, Launch, Source, Variant
 from opweld.runtime.cuda.sizes import MARK, Size
 from opweld.schedule.expected import Expected
 from opweld.target import Gpu
 from opweld.tensor.dim import Atom, Dim, FloorDiv, Max, Min, Mod, Symbol, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
+from opweld.tensor.externs import EXTERNS
 from opweld.tensor.program import Extern, Scan, Tensor, unused
 
 STEP = "step"
@@ -76,12 +77,20 @@ class Steps:
     def variant(self, offsets: Mapping[str, int]) -> tuple[Variant, Mapping[str, Kernel]]:
         """The program as data, and its kernels by name; `offsets` of constants in the weights file."""
         program = self._placed.program
-        inputs = tuple(self._fed(value.name, value.name) for value in program.inputs)
-        outputs = tuple(self._fed(public, name) for public, name in program.outputs)
-        for name in (*(value.name for value in program.inputs), *(name for _, name in program.outputs)):
+        states = {state.input: number for number, state in enumerate(program.states)}
+        after = dict(program.outputs)
+        kept = tuple(
+            Kept(self._fed(s.input, s.input), tuple(map(size_text, program.shape_of(after[s.output]))))
+            for s in program.states
+        )
+        fed = [value.name for value in program.inputs if value.name not in states]
+        told = [(public, name) for public, name in program.outputs if all(public != s.output for s in program.states)]
+        inputs = tuple(self._fed(name, name) for name in fed)
+        outputs = tuple(self._fed(public, name) for public, name in told)
+        for name in (*fed, *states, *(name for _, name in told)):
             self._buffer(name)
-        given = {value.name: number for number, value in enumerate(program.inputs)}
-        made = {name: number for number, (_, name) in enumerate(program.outputs)}
+        given = {name: number for number, name in enumerate(fed)}
+        made = {name: number for number, (_, name) in enumerate(told)}
         buffers: list[Buffer] = []
         roots = {storage.root: storage for storage in self._storages.values()}
         for name in self._buffers:
@@ -92,6 +101,8 @@ class Steps:
                 kind, index = "constant", offsets[name]
             elif name in made:
                 kind, index = "output", made[name]
+            elif name in states:
+                kind, index = "state", states[name]
             elements = size_text(storage.elements)
             buffers.append(
                 Buffer(name, _name(storage.dtype), elements, kind, index, min(used, default=0), max(used, default=0))
@@ -102,7 +113,15 @@ class Steps:
         )
         assumptions = tuple(Assumption(g.kind, size_text(g.dim), g.reason) for g in program.guards)
         variant = Variant(
-            program.name, inputs, outputs, symbols, assumptions, tuple(buffers), tuple(self._steps), tuple(self._inner)
+            program.name,
+            inputs,
+            outputs,
+            symbols,
+            assumptions,
+            tuple(buffers),
+            tuple(self._steps),
+            tuple(self._inner),
+            kept,
         )
         return variant, self._kernels
 
@@ -117,7 +136,7 @@ class Steps:
 
     def _region(self, region: Region) -> None:
         if region.extern is not None:
-            self._add(self._host(region.extern), (*region.extern.operands, *region.outputs))
+            self._extern(region.extern, region.outputs)
         elif region.scan is not None:
             self._recurrence(region)
         else:
@@ -144,8 +163,19 @@ class Steps:
         storage = self._storages[source]
         size = storage.elements * storage.dtype.bytes
         at = as_dim(0) if target_at is None else target_at * size
-        buffers = self._buffer(source), self._buffer(target)
+        buffers = self._buffer(storage.root), self._buffer(self._storages[target].root)
         return Launch("copy", buffers=buffers, offsets=("0", size_text(at)), bytes=size_text(size))
+
+    def _extern(self, extern: Extern, outputs: Sequence[str]) -> None:
+        kernel = self._realiser.extern(extern)
+        if kernel is None:
+            self._add(self._host(extern), [self._storages[name].root for name in (*extern.operands, *outputs)])
+            return
+        if EXTERNS[extern.function].in_place:
+            before, after = (self._storages[name].root for name in (extern.operands[0], extern.results[0].name))
+            if before != after:
+                self._add(self._copy(extern.operands[0], extern.results[0].name), [before, after])
+        self._add(self._launch(kernel), [memory for _, memory, _, _ in kernel.pointers])
 
     def _host(self, extern: Extern) -> Launch:
         names = [self._storages[name].root for name in (*extern.operands, *(result.name for result in extern.results))]

@@ -47,7 +47,7 @@ def chat(
     memory: MemoryOption = None,
     threads: ThreadsOption = None,
     context: ContextOption = None,
-    cache: CacheOption = "f32",
+    cache: CacheOption = None,
 ) -> None:
     """Talk with a language model.
 

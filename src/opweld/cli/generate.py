@@ -12,7 +12,15 @@ import typer
 
 from opweld.cli import arguments, show
 from opweld.cli.answering import answer, write
-from opweld.cli.language import CacheOption, ContextOption, MemoryOption, ModelArgument, ThreadsOption, opened
+from opweld.cli.language import (
+    CacheOption,
+    ContextOption,
+    MemoryOption,
+    ModelArgument,
+    TargetOption,
+    ThreadsOption,
+    opened,
+)
 from opweld.cli.sampled import (
     MaxTokensOption,
     MinPOption,
@@ -45,7 +53,8 @@ def generate(
     memory: MemoryOption = None,
     threads: ThreadsOption = None,
     context: ContextOption = None,
-    cache: CacheOption = "f32",
+    cache: CacheOption = None,
+    target: TargetOption = "native",
     json: Annotated[
         Path | None,
         typer.Option("--json", metavar="FILE", help="Write the answer and its speed as JSON; - for stdout alone.",
@@ -58,6 +67,8 @@ def generate(
     opweld generate model.gguf "Once upon a time" --max-tokens 100
     opweld generate SmolLM2-135M-Instruct "What is a cache?" --chat
         as a message to a model that chats
+    opweld generate model.gguf "Once upon a time" --target cuda
+        on a GPU of NVIDIA
     opweld generate model.gguf - --temperature 0 < notes.txt
 
     The text appears as it comes; Ctrl-C ends it. Standard error tells the speed beside what the machine's memory
@@ -66,7 +77,7 @@ def generate(
     arguments.check_files(model, json=json)
     text = sys.stdin.read() if prompt == "-" else prompt
     alone = str(json) == "-"
-    with opened(model, memory=memory, threads=threads, context=context, cache=cache) as language:
+    with opened(model, memory=memory, threads=threads, context=context, cache=cache, target=target) as language:
         sampling = sampling_of(
             language.sampling,
             limit=max_tokens,

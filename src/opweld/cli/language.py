@@ -48,11 +48,20 @@ ContextOption = Annotated[
 
 
 CacheOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cache", metavar="TYPE",
+        help="What keys and values are kept as: f32, or f16 or bf16, half of the memory; bf16 on a GPU if not given.",
+        show_default=False,
+    ),
+]  # fmt: skip
+TargetOption = Annotated[
     str,
     typer.Option(
-        "--cache", metavar="TYPE", help="What keys and values are kept as: f32, or f16 or bf16, half of the memory."
+        "--target", metavar="NAME",
+        help="What computes it: native, this processor, or cuda, a GPU, where weights are bf16, integers decoded.",
     ),
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,7 @@ class LanguageModel:
         sampling: how tokens are chosen where nobody says.
         weight_bytes: read for each step. token_bytes: of the cache, for each token of a sequence.
         cache_tokens: that the cache has room for.
+        on_gpu: whether a GPU computes it.
     """
 
     name: str
@@ -75,10 +85,18 @@ class LanguageModel:
     weight_bytes: int
     token_bytes: float
     cache_tokens: int
+    on_gpu: bool = False
 
 
 def load(
-    path: Path, *, memory: str | None, threads: int | None, context: int | None, cache: str, queue: int = 0
+    path: Path,
+    *,
+    memory: str | None,
+    threads: int | None,
+    context: int | None,
+    cache: str | None,
+    target: str = "native",
+    queue: int = 0,
 ) -> LanguageModel:
     """Loads a model, which may compile it, and starts its engine; shows how far it is.
 
@@ -92,7 +110,13 @@ def load(
     size = None if memory is None else byte_count("--memory", memory)
     with show.progress() as progress:
         loaded = load_runner(
-            path, memory=size, threads=threads, context=context, cache=cache_type(cache), progress=progress
+            path,
+            memory=size,
+            threads=threads,
+            context=context,
+            cache=None if cache is None else cache_type(cache),
+            target=target,
+            progress=progress,
         )
     runner, took = loaded.runner, loaded.memory
     return LanguageModel(
@@ -104,6 +128,7 @@ def load(
         weight_bytes=took.weights,
         token_bytes=took.block / runner.block_size,
         cache_tokens=took.blocks * runner.block_size,
+        on_gpu=runner.model.session.manifest.backend == "cuda",
     )
 
 
@@ -118,11 +143,17 @@ def load_encoder(path: Path, *, memory: str | None, threads: int | None, context
 
 @contextmanager
 def opened(
-    path: Path, *, memory: str | None, threads: int | None, context: int | None, cache: str
+    path: Path,
+    *,
+    memory: str | None,
+    threads: int | None,
+    context: int | None,
+    cache: str | None,
+    target: str = "native",
 ) -> Generator[LanguageModel]:
     """A model while the block runs."""
     check_installed("tokenizers", "jinja2", extra="llm")
-    model = load(path, memory=memory, threads=threads, context=context, cache=cache)
+    model = load(path, memory=memory, threads=threads, context=context, cache=cache, target=target)
     try:
         yield model
     finally:

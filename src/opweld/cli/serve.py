@@ -63,7 +63,7 @@ def serve(
     memory: MemoryOption = None,
     threads: ThreadsOption = None,
     context: ContextOption = None,
-    cache: CacheOption = "f32",
+    cache: CacheOption = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option("--api-key", metavar="KEY", envvar="OPWELD_API_KEY", show_default=False,
@@ -337,7 +337,7 @@ def _language(
     memory: str | None,
     threads: int | None,
     context: int | None,
-    cache: str,
+    cache: str | None,
     queue: int,
 ) -> tuple[Models, MakeInterface]:
     """Language models, and the protocol that they are behind."""

@@ -90,10 +90,10 @@ class Speed:
 
 def bandwidth_of(model: LanguageModel, threads: int | None) -> float | None:
     """Bytes a second that so many threads read at most of what holds the weights: the level of memory that has room for
-    them. None where `opweld machine` has not measured it."""
+    them. None where `opweld machine` has not measured it, and of a GPU."""
     from opweld.analysis.machine import Machine
 
-    if (machine := Machine.remembered()) is None:
+    if model.on_gpu or (machine := Machine.remembered()) is None:
         return None
     found = next((level for level in machine.levels if level.bytes >= model.weight_bytes), machine.level("DRAM"))
     return None if found is None else found.read.at(threads or machine.threads)

@@ -12,8 +12,9 @@ from opweld.compile import Model
 from opweld.errors import InputError
 from opweld.llm.angles import Angles
 from opweld.llm.config import Config
+from opweld.llm.padded import padded
 from opweld.llm.step import Span
-from opweld.llm.work import step_feeds
+from opweld.llm.work import Division, step_feeds
 
 Array = np.ndarray[Any, Any]
 
@@ -25,8 +26,17 @@ class CompiledRunner:
         model: the compiled graph of the decoder. block_size, blocks, vocabulary, context, window: see `Runner`.
     """
 
-    def __init__(self, model: Model, config: Config, block_size: int, blocks: int, context: int) -> None:
-        """Memory for `blocks` blocks comes from the system as it is first used."""
+    def __init__(
+        self,
+        model: Model,
+        config: Config,
+        block_size: int,
+        blocks: int,
+        context: int,
+        division: Division | None = None,
+    ) -> None:
+        """Memory for `blocks` blocks comes from the system as it is first used. division: of the work of attention;
+        among the threads of the model where None."""
         self.model, self.block_size, self.blocks, self.context = model, block_size, blocks, context
         self.vocabulary = config.vocabulary
         windows = [window for window in config.windows if window is not None]
@@ -35,8 +45,9 @@ class CompiledRunner:
         self._kv_heads = config.kv_heads
         self._angles = [Angles(rope) for rope in config.different_ropes]
         self._has_positions = any(info.name == "positions" for info in model.inputs)
-        self._threads = model.session.threads
-        self._state = model.new_state(dims={"blocks": blocks})
+        self._division = division or Division(model.session.threads)
+        # What pads a step is written to a block behind those of the sequences.
+        self._state = model.new_state(dims={"blocks": blocks + self._division.padded})
 
     def run(self, spans: Sequence[Span]) -> NDArray[np.float32]:
         """See `Runner`. Raises InputError for tokens, positions or blocks that are not there."""
@@ -46,19 +57,21 @@ class CompiledRunner:
             self._check(span)
             positions += range(span.start, span.start + len(span.tokens))
             wanted += range(len(positions) - span.outputs, len(positions))
-        feeds: dict[str, Array] = {**step_feeds(spans, self.block_size, self._kv_heads, self._threads)}
+        division = self._division
+        step = step_feeds(spans, self.block_size, self._kv_heads, division.threads, queries=division.queries)
         # A step without logits still computes those of its last token: sizes are 1 or more.
-        feeds["wanted"] = np.array(wanted or [len(positions) - 1], np.int64)
-        at = np.array(positions, np.int64)
-        if self._has_positions:
-            feeds["positions"] = at
+        step["wanted"] = np.array(wanted or [len(positions) - 1], np.int64)
+        step["positions"] = np.array(positions, np.int64)
+        feeds: dict[str, Array] = {**(padded(step, self.blocks) if division.padded else step)}
+        at = feeds["positions"] if self._has_positions else feeds.pop("positions")
         for number, angles in enumerate(self._angles):
             feeds[f"cosines.{number}"], feeds[f"sines.{number}"] = angles.at(at)
         logits: NDArray[np.float32] = self.model.run(feeds, self._state)["logits"]
         return logits[: len(wanted)]
 
     def memory(self) -> Mapping[str, Array]:
-        """The pools of keys and values, by name, as they lie in memory; the next step changes them."""
+        """The pools of keys and values, by name, as they lie in memory, where the next step changes them; of a GPU a
+        copy."""
         return {name: self._state.memory(name) for name in self._state.names}
 
     def _check(self, span: Span) -> None:

@@ -17,7 +17,7 @@ from opweld.llm.step import Progress, Runner
 from opweld.llm.text import Tokenizer
 
 if TYPE_CHECKING:
-    from opweld.llm.load import CacheType
+    from opweld.llm.load import CacheType, Precision
 
 
 class TextTokenizer(Tokenizer, Protocol):
@@ -58,14 +58,25 @@ class LLM:
         memory: int | None = None,
         threads: int | None = None,
         context: int | None = None,
-        cache: CacheType = "f32",
+        cache: CacheType | None = None,
+        target: str = "native",
+        precision: Precision | None = None,
         settings: Settings | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Loads a model; see `opweld.llm.load.load` for the arguments and errors. settings: of the engine."""
         from opweld.llm.load import load
 
-        loaded = load(path, memory=memory, threads=threads, context=context, cache=cache, progress=progress)
+        loaded = load(
+            path,
+            memory=memory,
+            threads=threads,
+            context=context,
+            cache=cache,
+            target=target,
+            precision=precision,
+            progress=progress,
+        )
         self._begin(Engine(loaded.runner, loaded.opened.tokenizer, settings), loaded.opened.tokenizer)
         self.sampling = loaded.opened.generation
 

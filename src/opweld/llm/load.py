@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
+from opweld.backends import target_of
 from opweld.build.artifact import WEIGHTS
 from opweld.compile import Model, compile
 from opweld.errors import OptionError, ShortageError
@@ -20,6 +21,8 @@ from opweld.llm.files import Opened, OpenedEncoder, open_encoder, open_model
 from opweld.llm.memory import Memory, memory_for
 from opweld.llm.source import STATES, DecoderSource, EncoderSource
 from opweld.llm.step import Progress
+from opweld.llm.weights import decoded
+from opweld.llm.work import Division
 from opweld.tensor.dtype import DType
 
 if TYPE_CHECKING:
@@ -29,6 +32,10 @@ BLOCK = 32
 """Tokens of a block of the cache."""
 
 
+PROGRAMS, TILE = 256, 32
+"""On a GPU: programs among which the keys of few sequences are divided, and queries times heads of one."""
+
+Precision: TypeAlias = Literal["fp32", "bf16"]
 CacheType: TypeAlias = Literal["f32", "f16", "bf16"]
 CACHES: dict[str, DType] = {"f32": DType.F32, "f16": DType.F16, "bf16": DType.BF16}
 """What keys and values may be kept as."""
@@ -74,7 +81,9 @@ def load(
     memory: int | None = None,
     threads: int | None = None,
     context: int | None = None,
-    cache: CacheType = "f32",
+    cache: CacheType | None = None,
+    target: str = "native",
+    precision: Precision | None = None,
     progress: Progress | None = None,
 ) -> Loaded:
     """Loads a language model: a .gguf file, a folder of Hugging Face, Optimum or ONNX Runtime GenAI.
@@ -85,6 +94,11 @@ def load(
         threads: at most so many a step; all processors where None.
         context: the most tokens of a sequence; what the model was made for where None.
         cache: what keys and values are kept as: f32 as they are computed, f16 or bf16 rounded, in half of the memory.
+            None: as `precision`.
+        target: what it is compiled for, as `opweld.compile` takes it; on a GPU ("cuda"), integers in blocks are decoded
+            when they are loaded.
+        precision: what operands of products may be rounded to: fp32, which rounds nothing, or bf16. Where None, bf16
+            on a GPU.
 
     Raises ModelError and UnsupportedError as `open_model`, OptionError for a context that the model was not made for,
     ShortageError where the memory has no room for one sequence.
@@ -92,16 +106,20 @@ def load(
     opened = open_model(Path(path), context)
     config = opened.config
     longest = _longest(config, context)
-    cache = cache_type(cache)
-    model = compiled(opened, threads=threads, cache=cache, progress=progress)
+    on_gpu = target_of(target).kind == "gpu"
+    precision = precision or ("bf16" if on_gpu else "fp32")
+    cache = cache_type(cache or ("bf16" if precision == "bf16" else "f32"))
+    model = compiled(opened, threads=threads, cache=cache, target=target, precision=precision, progress=progress)
     weights = (model.session.folder / WEIGHTS).stat().st_size
-    found = memory_for(config, weights, BLOCK, longest, memory, CACHES[cache].bytes)
+    free = model.session.free_memory() if on_gpu and memory is None else None
+    found = memory_for(config, weights, BLOCK, longest, memory, CACHES[cache].bytes, free)
     if found.blocks < 1:
         raise ShortageError(
             f"{opened.name} takes {found.weights} bytes, and {found.block} for each {BLOCK} tokens of its cache: "
             f"there is no room for them; give it more memory, or take a smaller model"
         )
-    runner = CompiledRunner(model, config, BLOCK, found.blocks, min(longest, found.blocks * BLOCK))
+    division = division_for_gpu(config) if on_gpu else None
+    runner = CompiledRunner(model, config, BLOCK, found.blocks, min(longest, found.blocks * BLOCK), division)
     return Loaded(opened, runner, found)
 
 
@@ -113,11 +131,32 @@ def cache_type(name: str) -> CacheType:
 
 
 def compiled(
-    opened: Opened, *, threads: int | None = None, cache: CacheType = "f32", progress: Progress | None = None
+    opened: Opened,
+    *,
+    threads: int | None = None,
+    cache: CacheType = "f32",
+    target: str = "native",
+    precision: Precision = "fp32",
+    progress: Progress | None = None,
 ) -> Model:
     """The compiled graph of a model, from the cache where it is there."""
-    source = DecoderSource(opened.config, opened.weights, BLOCK, _identity(opened), CACHES[cache])
-    return compile(source, progress=progress, states=STATES, dim_hints=HINTS, threads=threads or 0)
+    weights = decoded(opened.weights) if target_of(target).kind == "gpu" else opened.weights
+    source = DecoderSource(opened.config, weights, BLOCK, _identity(opened), CACHES[cache])
+    return compile(
+        source,
+        progress=progress,
+        states=STATES,
+        dim_hints=HINTS,
+        threads=threads or 0,
+        target=target,
+        precision=precision,
+    )
+
+
+def division_for_gpu(config: Config) -> Division:
+    """The work of attention for about two programs a multiprocessor, of whole tiles of queries, in steps of few
+    sizes: each size is a graph."""
+    return Division(PROGRAMS // 4, max(1, TILE // (config.heads // config.kv_heads)), padded=True)
 
 
 def load_encoder(

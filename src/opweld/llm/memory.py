@@ -29,13 +29,21 @@ class Memory:
         return self.weights + self.block * self.blocks
 
 
-def memory_for(config: Config, weights: int, block: int, context: int, given: int | None, element: int = 4) -> Memory:
+def memory_for(
+    config: Config,
+    weights: int,
+    block: int,
+    context: int,
+    given: int | None,
+    element: int = 4,
+    free: int | None = None,
+) -> Memory:
     """The memory of a model whose weights take so many bytes, with blocks of so many tokens, where so many bytes are
-    `given` for weights and cache together, and an element of the cache takes `element`. blocks is 0 where there is no
-    room for any."""
+    `given` for weights and cache together, and an element of the cache takes `element`. free: bytes that nobody uses,
+    of the processor's memory where None. blocks is 0 where there is no room for any."""
     row = config.head_size + padded_size(config.head_size)
     size = element * config.layers * config.kv_heads * row * block
     if given is not None:
         return Memory(weights, size, max(0, (given - weights) // size))
     wanted = CONTEXTS * -(-context // block)
-    return Memory(weights, size, min(wanted, max(0, int(SHARE * free_memory())) // size))
+    return Memory(weights, size, min(wanted, max(0, int(SHARE * (free_memory() if free is None else free))) // size))

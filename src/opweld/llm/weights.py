@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -56,3 +57,13 @@ Weight: TypeAlias = "NDArray[Any] | Blocked"
 
 Weights: TypeAlias = Mapping[str, Callable[[], Weight]]
 """By name, what reads a weight from its file: nothing is held that is not used."""
+
+
+def decoded(weights: Weights) -> Weights:
+    """The same weights, integers in blocks as the numbers that they stand for."""
+    return {name: partial(_decoded, read) for name, read in weights.items()}
+
+
+def _decoded(read: Callable[[], Weight]) -> Weight:
+    found = read()
+    return found.values() if isinstance(found, Blocked) else found

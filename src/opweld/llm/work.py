@@ -21,6 +21,20 @@ QUERIES = 8
 
 
 @dataclass(frozen=True)
+class Division:
+    """How the work of attention is divided.
+
+    Attributes:
+        threads: that share it. queries: tokens of a call, where there are as many.
+        padded: whether steps are padded to some of few sizes, see `llm/padded.py`.
+    """
+
+    threads: int
+    queries: int = QUERIES
+    padded: bool = False
+
+
+@dataclass(frozen=True)
 class Work:
     """The inputs of PagedAttention: rows of work, block tables, the token of each part, and the parts of each token."""
 
@@ -30,7 +44,9 @@ class Work:
     parts: Int64
 
 
-def step_feeds(spans: Sequence[Span], block: int, kv_heads: int, threads: int, causal: bool = True) -> dict[str, Int64]:
+def step_feeds(
+    spans: Sequence[Span], block: int, kv_heads: int, threads: int, causal: bool = True, queries: int = QUERIES
+) -> dict[str, Int64]:
     """The inputs of every step: tokens, where their keys and values go, and the work of attention; see `work_of`."""
     tokens = [token for span in spans for token in span.tokens]
     places = [
@@ -38,7 +54,7 @@ def step_feeds(spans: Sequence[Span], block: int, kv_heads: int, threads: int, c
         for span in spans
         for at in range(span.start, span.start + len(span.tokens))
     ]
-    work = work_of(spans, block, kv_heads, threads, causal)
+    work = work_of(spans, block, kv_heads, threads, causal, queries)
     return {
         "tokens": np.array(tokens, np.int64),
         "places": np.array(places, np.int64),
@@ -49,10 +65,13 @@ def step_feeds(spans: Sequence[Span], block: int, kv_heads: int, threads: int, c
     }
 
 
-def work_of(spans: Sequence[Span], block: int, kv_heads: int, threads: int, causal: bool = True) -> Work:
+def work_of(
+    spans: Sequence[Span], block: int, kv_heads: int, threads: int, causal: bool = True, queries: int = QUERIES
+) -> Work:
     """The work of a step. Where a few tokens have many keys, threads share those of one head.
 
-    causal: whether a token sees the keys up to its own; else each sees all of its span, and those before.
+    causal: whether a token sees the keys up to its own; else each sees all of its span, and those before. queries:
+    tokens of a call, where there are as many.
 
     A step of one token is made of a dozen numbers, so lists are faster here than arrays."""
     rows: list[tuple[int, ...]] = []
@@ -60,12 +79,12 @@ def work_of(spans: Sequence[Span], block: int, kv_heads: int, threads: int, caus
     owners: list[int] = []
     parts: list[tuple[int, int]] = []
     token = 0
-    few = sum(-(-len(span.tokens) // QUERIES) for span in spans) * kv_heads < 4 * threads
+    few = sum(-(-len(span.tokens) // queries) for span in spans) * kv_heads < 4 * threads
     for span in spans:
         count, start, table, part = len(span.tokens), span.start, len(tables), len(owners)
         last = start + count - 1
         chunks = last // CHUNK + 1
-        shares = min(chunks, -(-4 * threads // kv_heads)) if few and threads > 1 and count <= QUERIES else 1
+        shares = min(chunks, -(-4 * threads // kv_heads)) if few and threads > 1 and count <= queries else 1
         stride = chunks if shares > 1 else 1
         for head in range(kv_heads):
             if shares > 1:
@@ -75,8 +94,8 @@ def work_of(spans: Sequence[Span], block: int, kv_heads: int, threads: int, caus
                         (token, count, start if causal else last, table, head, chunk, end, part + chunk, stride, 1)
                     )
                 continue
-            for i in range(0, count, QUERIES):
-                size = min(QUERIES, count - i)
+            for i in range(0, count, queries):
+                size = min(queries, count - i)
                 position, seen = (start + i, start + i + size - 1) if causal else (last, last)
                 rows.append((token + i, size, position, table, head, 0, seen // CHUNK + 1, part + i, 1, 0))
         tables += span.blocks[: last // block + 1]

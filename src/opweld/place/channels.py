@@ -12,8 +12,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from opweld.fuse.region import Kind, Member, Region, Regions, axes_in, factors, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
-from opweld.place.storage import Storage, dense
-from opweld.tensor.dim import Axis, Dim, as_dim, axes_of
+from opweld.place.storage import Storage, dense, slice_of
+from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, axes_of
 from opweld.tensor.expr import Load, Reduce, loads
 from opweld.tensor.program import Tensor
 
@@ -32,9 +32,16 @@ def place_for_gpu(regions: Regions, row_major: Container[str], ledger: Ledger) -
     orders: dict[str, Order] = {}
     for value in (*program.inputs, *program.constants):
         storages[value.name] = dense(value.name, value.dtype, tuple(map(as_dim, value.shape)))
+    values = dict(program.outputs)
+    for state in program.states:
+        if state.axis is not None:
+            # What is there stays where it is, and what is appended lies behind it; rows are a capacity apart.
+            storages[values[state.output]] = slice_of(storages[state.input], 0, ZERO)
     for region in regions.regions:
         made = {tensor.name: (tensor.dtype, tensor.shape) for member in region.members for tensor in member.tensors}
         for name in region.outputs:
+            if name in storages:
+                continue
             dtype, shape = signatures.get(name) or made[name]
             free = region.scan is None and region.extern is None and name not in fixed and name not in row_major
             wanted = _wanted(region, name, storages, constants) if free else None

@@ -11,6 +11,7 @@ import numpy as np
 
 from opweld.build.artifact import Manifest
 from opweld.errors import AssumptionError, UnsupportedError
+from opweld.groups import free_memory
 from opweld.runtime import dtypes
 from opweld.runtime.feed import check_shape
 from opweld.runtime.plan import Array, Entered, PlanDescription, Seen
@@ -93,6 +94,10 @@ class Opened(ABC):
         """Like `run_state`, with the plan of the run and the clocks of its steps. Raises UnsupportedError too if not
         available."""
         self._refuse("does not support timing of steps")
+
+    def free_memory(self) -> int:
+        """Bytes that nobody uses of the memory that states and runs take."""
+        return free_memory()
 
     def plan(self, arrays: list[Array]) -> PlanDescription:
         """The plan of `run` for these: output shapes, memory, steps. Raises UnsupportedError if not available."""

@@ -99,6 +99,11 @@ class Session:
             raise InputError(_NO_STATES)
         return self._opened.new_state(shapes_of(self._states, capacity, dims))
 
+    def free_memory(self) -> int:
+        """Bytes that nobody uses of the memory that states and runs take: the processor's, or the GPU's, where the
+        weights are put then if they are not there."""
+        return self._opened.free_memory()
+
     def run_tensors(self, feeds: Mapping[str, Any]) -> list[Array]:
         """Like `run`, but returns the arrays of `manifest.outputs`."""
         self._check_stateless()

@@ -63,11 +63,13 @@ class State(ABC):
         return 0
 
     def memory(self, name: str) -> Array:
-        """All memory of a value, with its capacity; not a copy. Raises InputError for an unknown name."""
+        """All memory of a value, with its capacity; not a copy, unless it lies on a GPU. Raises InputError for an
+        unknown name."""
         return self._memory(self._position(name))
 
     def __getitem__(self, name: str) -> Array:
-        """What a value is now, a part of its memory and not a copy: the next run changes it."""
+        """What a value is now, a part of its memory and not a copy, unless it lies on a GPU: the next run changes
+        it."""
         position = self._position(name)
         axis, memory = self.infos[position].axis, self._memory(position)
         return memory if axis is None else memory[(*[slice(None)] * axis, slice(self._length(position)))]
@@ -92,7 +94,7 @@ class State(ABC):
         self.reset()
         for position, array in checked.items():
             axis = self.infos[position].axis
-            self._memory(position)[tuple(map(slice, array.shape))] = array
+            self._write(position, array)
             if axis is not None:
                 self._set_length(position, array.shape[axis])
 
@@ -119,8 +121,13 @@ class State(ABC):
 
     @abstractmethod
     def _memory(self, position: int) -> Array:
-        """All memory of a value, of its shape in `shapes`, as an array that writes to it."""
+        """All memory of a value, of its shape in `shapes`: an array that writes to it, or a copy of what lies in memory
+        of another device."""
         ...
+
+    def _write(self, position: int, array: Array) -> None:
+        """Makes the beginning of a value, along each axis, an array that fits."""
+        self._memory(position)[tuple(map(slice, array.shape))] = array
 
     @abstractmethod
     def _length(self, position: int) -> int:

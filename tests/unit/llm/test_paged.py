@@ -32,12 +32,12 @@ def pools() -> tuple[Array, Array]:
     return keys, rng.standard_normal((BLOCKS, KV_HEADS, BLOCK, padded_size(SIZE)))
 
 
-def paged(work: Work, queries: Array, causal: bool) -> Array:
+def paged(work: Work, queries: Array, causal: bool, window: int = 0) -> Array:
     """[tokens, heads * size], as the externs of a step compute it."""
     keys, values = pools()
     count, heads = len(work.owners), KV_HEADS * GROUP
     parts = np.full(count * heads * part_size(SIZE), np.nan)
-    numbers = (len(queries), BLOCKS, len(work.tables), count, KV_HEADS, GROUP, SIZE, BLOCK, 0, 0, int(causal))
+    numbers = (len(queries), BLOCKS, len(work.tables), count, KV_HEADS, GROUP, SIZE, BLOCK, window, 0, int(causal))
     for row in work.work:
         operands = (row, queries.ravel(), keys.ravel(), values.ravel(), work.tables, work.owners)
         PAGED["attend_f32"].compute(operands, [parts], numbers)
@@ -104,12 +104,12 @@ class Attention(GraphBuilder):
         return ir.Graph(inputs, [mixed], self._nodes)
 
 
-def compiled(window: int, causal: int) -> opweld.Model:
+def compiled(window: int, causal: int, target: str = "native") -> opweld.Model:
     class Source(DecoderSource):
         def graph(self) -> ir.Graph:
             return Attention("llama", {}).graph(window, causal)
 
-    return opweld.compile(Source(PLAIN, {}, BLOCK, lambda _: f"attention {window} {causal}"))
+    return opweld.compile(Source(PLAIN, {}, BLOCK, lambda _: f"attention {window} {causal}"), target=target)
 
 
 def test_a_window_is_of_queries_that_see_what_is_before_them() -> None:

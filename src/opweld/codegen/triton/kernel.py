@@ -40,6 +40,7 @@ class Kernel:
         grid: programs along each dimension. launched: warps and stages.
         wide: whether sizes and indices have 64 bits.
         template: which one made it. origin: names of the graph nodes that it computes. count: its operations.
+        moved: bytes that it reads and writes; None where that is all of what its pointers point to.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Kernel:
     template: str
     origin: tuple[str, ...]
     count: Count = field(default_factory=Count)
+    moved: tuple[Dim, Dim] | None = None
 
     @property
     def signature(self) -> dict[str, str]:
@@ -71,6 +73,8 @@ def kernel_of(
     template: str,
     origin: tuple[str, ...],
     comment: str,
+    *,
+    moved: tuple[Dim, Dim] | None = None,
 ) -> Kernel:
     """The kernel of these statements; `comment` becomes its docstring."""
     pointers = tuple((p, name, dtype, name in written) for name, (p, dtype) in operands.pointers.items())
@@ -80,4 +84,5 @@ def kernel_of(
     parameters += [name for name, _ in sizes]
     head = ["@triton.jit", f"def {NAME}({', '.join(parameters)}):", f'{INDENT}"""{comment}"""']
     text = "\n".join([*head, *(INDENT + line for line in lines)]) + "\n"
-    return Kernel(text, pointers, sizes, tuple(operands.errors), grid, launched, operands.wide, template, origin)
+    errors = tuple(operands.errors)
+    return Kernel(text, pointers, sizes, errors, grid, launched, operands.wide, template, origin, moved=moved)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from opweld.codegen.triton.attention import attention, attention_of
 from opweld.codegen.triton.contraction import Product, contraction, product_of
 from opweld.codegen.triton.elementwise import elementwise
+from opweld.codegen.triton.externs import KERNELS
 from opweld.codegen.triton.kernel import Kernel, Launched
 from opweld.codegen.triton.operators import HALVES
 from opweld.codegen.triton.rows import LONGEST, row_of, rowwise
@@ -19,10 +20,10 @@ from opweld.schedule.expected import Expected
 from opweld.schedule.gpu import STEPS, Blocks, product_seconds
 from opweld.target import Gpu
 from opweld.tensor.cost import Count, flops
-from opweld.tensor.dim import Dim, product
+from opweld.tensor.dim import Dim, floordiv, minimum, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, loads, walk
-from opweld.tensor.program import Tensor
+from opweld.tensor.program import Extern, Tensor
 from opweld.tile.nest import Nest, nest_of
 
 WIDE = (1 << 31) - (1 << 16)
@@ -34,6 +35,10 @@ ELEMENTS = 1024
 
 FEWEST = 128
 """The fewest elements of a program of elementwise work."""
+
+FEW, MANY = 32, 256
+"""Rows of a product up to which blocks for few are the faster ones, and that those for more are made for, where the
+number is not known and few are expected."""
 
 MOST_EPILOGUE = 6
 """Expressions of an epilogue from which on its values do not fit registers beside the sums of the largest block."""
@@ -56,7 +61,11 @@ class Realiser:
         for member in region.members:
             outputs = [tensor.name for tensor in member.tensors if tensor.name in region.outputs]
             kernels = self._member(region, member, outputs)
-            counts = [_count(member.tensors)] if len(kernels) == 1 else [_count((one,)) for one in member.tensors]
+            if member.kind is Kind.ROWWISE and len(kernels) > 1:
+                counts = [_count((one,)) for one in member.tensors]
+            else:
+                # Of several kernels for as many sizes one is launched.
+                counts = [_count(member.tensors), *[Count()] * (len(kernels) - 1)]
             made += [replace(kernel, count=count) for kernel, count in zip(kernels, counts, strict=True)]
         return tuple(made)
 
@@ -75,10 +84,20 @@ class Realiser:
         wide = self._wide([nest.body], [tensor.name])
         if member.kind is Kind.CONTRACTION and (shape := product_of(nest)) is not None:
             epilogue = len(list(walk(nest.body))) - len(list(walk(shape.summed)))
-            launched = self._of_product(tensor.name, shape, epilogue, region.origin)
-            return [
-                contraction(nest, shape, storage.root, tensor.dtype, launched, self._precision, wide, region.origin)
-            ]
+
+            def made(rows: int | None) -> Kernel:
+                launched = self._of_product(tensor.name, shape, epilogue, region.origin, rows)
+                return contraction(
+                    nest, shape, storage.root, tensor.dtype, launched, self._precision, wide, region.origin
+                )
+
+            own = made(None)
+            rows = shape.sizes[1]
+            if rows.constant is not None or shape.operand not in HALVES or self._expected(rows) > FEW:
+                return [own]
+            # Blocks for few rows read what is multiplied with them again and again where there are many.
+            are_many = minimum(1, floordiv(rows, FEW + 1))
+            return [launched_where(own, 1 - are_many), launched_where(made(MANY), are_many)]
         return [elementwise(nest, storage.root, tensor.dtype, self._of_elements(nest), wide, region.origin)]
 
     def _attention(self, region: Region) -> Kernel:
@@ -93,6 +112,16 @@ class Realiser:
         launched = Launched((height, 32 if precise else 64), 8 if height == 128 else 4, 2 if precise else 3)
         root = self._storages[tensor.name].root
         return attention(found, root, tensor.dtype, launched, wide, region.origin)
+
+    def extern(self, extern: Extern) -> Kernel | None:
+        """The kernel of an extern; None for one that the processor computes."""
+        make = KERNELS.get(extern.function)
+        if make is None:
+            return None
+        names = (*extern.operands, *(result.name for result in extern.results))
+        sizes = [self._storages[name].elements.constant for name in names]
+        kernel = make(extern, self._storages, any(size is not None and size >= WIDE for size in sizes))
+        return replace(kernel, count=flops(extern))
 
     def single(self, tensor: Tensor, storages: Mapping[str, Storage], origin: tuple[str, ...]) -> Kernel:
         """A tensor element by element."""
@@ -127,8 +156,12 @@ class Realiser:
         warps = max(1, min(16, width * height // 256))
         return Launched((height, width), warps)
 
-    def _of_product(self, name: str, shape: Product, epilogue: int, origin: tuple[str, ...]) -> Launched:
+    def _of_product(
+        self, name: str, shape: Product, epilogue: int, origin: tuple[str, ...], rows: int | None
+    ) -> Launched:
+        """Blocks of a product of so many rows, of as many as are expected where None."""
         batch, m, n, k = (max(1, self._expected(size)) for size in shape.sizes)
+        m = rows or m
         if shape.operand not in HALVES:
             return self._of_wide_product(shape, (batch, m, n, k))
         largest = 128 * 128 if epilogue > MOST_EPILOGUE else 128 * 256
@@ -144,7 +177,7 @@ class Realiser:
         choice = self._ledger.decide(
             rule="schedule.tile",
             site=origin,
-            subject=(name,),
+            subject=(name,) if rows is None else (name, f"{rows} rows"),
             alternatives=[
                 Alternative(text, seconds=product_seconds((batch, m, n, k), blocks, self._target))
                 for text, blocks in found.items()
@@ -187,6 +220,12 @@ class Realiser:
             depth //= 2
         warps = 8 if high * wide >= 128 * 128 else 4
         return Launched((high, wide, depth), warps, 3 if precise else 4)
+
+
+def launched_where(kernel: Kernel, condition: Dim) -> Kernel:
+    """A kernel whose grid has no programs where the condition is 0; it is 1 elsewhere."""
+    first, *others = kernel.grid
+    return replace(kernel, grid=(first * condition, *others))
 
 
 def _count(tensors: Sequence[Tensor]) -> Count:

@@ -28,6 +28,7 @@ class Bound:
     Attributes:
         sizes: of symbols. elements: of each buffer. places: of buffers in the arena, by number.
         arena: bytes of the arena. inputs: bytes of each input. outputs: shape and dtype of each output.
+        states: the shape of each state after a run.
     """
 
     variant: Variant
@@ -37,6 +38,7 @@ class Bound:
     arena: int
     inputs: tuple[int, ...]
     outputs: tuple[tuple[tuple[int, ...], np.dtype[np.generic]], ...]
+    states: tuple[tuple[int, ...], ...] = ()
 
     def size(self, text: str, step: Mapping[str, int] | None = None) -> int:
         """The value of a size; `step` counts loops."""
@@ -64,7 +66,7 @@ def bind(variant: Variant, arrays: Mapping[str, Array]) -> Bound:
         holds = {"zero": value == 0, "nonzero": value != 0, "least": value >= 0}[guard.kind]
         if not holds:
             raise AssumptionError(f"an assumption does not hold: {guard.reason}")
-    for fed in variant.inputs:
+    for fed in (*variant.inputs, *(kept.before for kept in variant.states)):
         shape = tuple(evaluate(size, sizes) for size in fed.shape)
         if arrays[fed.name].shape != shape:
             raise AssumptionError(f"input {fed.name!r} must have the shape {shape}, but has {arrays[fed.name].shape}")
@@ -75,7 +77,8 @@ def bind(variant: Variant, arrays: Mapping[str, Array]) -> Bound:
         (tuple(evaluate(size, sizes) for size in fed.shape), dtypes.numpy_dtype(fed.dtype)) for fed in variant.outputs
     )
     inputs = tuple(arrays[fed.name].nbytes for fed in variant.inputs)
-    return Bound(variant, sizes, elements, places, arena, inputs, outputs)
+    states = tuple(tuple(evaluate(size, sizes) for size in kept.after) for kept in variant.states)
+    return Bound(variant, sizes, elements, places, arena, inputs, outputs, states)
 
 
 def _symbols(variant: Variant, arrays: Mapping[str, Array]) -> dict[str, int]:

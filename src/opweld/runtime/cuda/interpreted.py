@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from opweld.errors import RunError
+from opweld.groups import free_memory
 from opweld.runtime import dtypes
 from opweld.runtime.cuda.bound import Bound, is_empty
 from opweld.runtime.cuda.host import call_host
 from opweld.runtime.cuda.program import KERNELS, Launch, Program
+from opweld.runtime.cuda.state import KeptBytes
 from opweld.runtime.plan import Array
 
 
@@ -25,6 +27,25 @@ class _Bytes:
     def __init__(self, size: int) -> None:
         self._array = np.empty(max(size, 1), np.uint8)
         self.address = self._array.ctypes.data
+
+
+class KeptArray(KeptBytes):
+    """Bytes that live between runs, in memory of the processor."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = np.zeros(size, np.uint8)
+
+    def zero(self) -> None:
+        """See `KeptBytes`."""
+        self.bytes[:] = 0
+
+    def view(self) -> Array:
+        """See `KeptBytes`: the bytes themselves."""
+        return self.bytes
+
+    def write(self, array: Array) -> None:
+        """See `KeptBytes`."""
+        self.bytes[:] = array
 
 
 class Interpreted:
@@ -40,10 +61,18 @@ class Interpreted:
         self._module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self._module)
 
-    def run(self, bound: Bound, arrays: Sequence[Array]) -> list[Array]:
-        """The outputs, as new arrays."""
+    def free_memory(self) -> int:
+        """See `Machine`."""
+        return free_memory()
+
+    def keep(self, size: int) -> KeptArray:
+        """See `Machine`."""
+        return KeptArray(size)
+
+    def run(self, bound: Bound, arrays: Sequence[Array], kept: Sequence[KeptArray] = ()) -> list[Array]:
+        """See `Machine`."""
         outputs = [np.empty(shape, dtype) for shape, dtype in bound.outputs]
-        self._run(bound, arrays, outputs)
+        self._run(bound, arrays, outputs, kept)
         return outputs
 
     def run_between(
@@ -82,7 +111,9 @@ class Interpreted:
         """The way back."""
         _memory(address, array.size, array.dtype)[...] = array.reshape(-1)
 
-    def _run(self, bound: Bound, arrays: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def _run(
+        self, bound: Bound, arrays: Sequence[Array], outputs: Sequence[Array], kept: Sequence[KeptArray] = ()
+    ) -> None:
         memory: list[Array] = []
         for buffer, elements in zip(bound.variant.buffers, bound.elements, strict=True):
             dtype = dtypes.numpy_dtype(buffer.dtype)
@@ -90,6 +121,8 @@ class Interpreted:
                 memory.append(np.ascontiguousarray(arrays[buffer.index]).reshape(-1))
             elif buffer.kind == "output":
                 memory.append(outputs[buffer.index].reshape(-1))
+            elif buffer.kind == "state":
+                memory.append(kept[buffer.index].bytes.view(dtype))
             elif buffer.kind == "constant":
                 size = elements * dtype.itemsize
                 memory.append(self._weights[buffer.index : buffer.index + size].view(dtype))
@@ -110,7 +143,11 @@ class Interpreted:
             size = bound.size(step.bytes)
             target[second : second + size] = source[first : first + size]
         elif step.kind == "host":
-            call_host(step, bound, [memory[number] for number in step.buffers])
+            operands = int(step.offsets[0])
+            made = set(step.buffers[operands:])
+            # What is replaced where it lies is read as it was.
+            read = [memory[n].copy() if n in made else memory[n] for n in step.buffers[:operands]]
+            call_host(step, bound, [*read, *(memory[number] for number in step.buffers[operands:])])
         else:
             self._launch(step, bound, memory, counts)
 

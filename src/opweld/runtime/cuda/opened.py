@@ -21,10 +21,12 @@ from opweld.runtime.cuda.array import Borrowed, DeviceArray, Held, borrowed, ord
 from opweld.runtime.cuda.bound import Bound, bind, bytes_of
 from opweld.runtime.cuda.program import PROGRAM, Program, Variant
 from opweld.runtime.cuda.resident import Resident
+from opweld.runtime.cuda.state import CudaState, KeptBytes
 from opweld.runtime.flow import Stack, run_flow
 from opweld.runtime.opened import Opened
 from opweld.runtime.plan import Array, PlanDescription, Step
 from opweld.runtime.profile import TIMING_FIELDS, Clocked
+from opweld.runtime.state import State
 
 PLANS = 64
 """The most shapes whose plans are remembered."""
@@ -55,8 +57,16 @@ Empty: TypeAlias = Callable[["tuple[int, ...]", str], OnDevice]
 class Machine(Protocol):
     """What runs a bound variant. Streams are the caller's; without one, the machine's own, which is waited for."""
 
-    def run(self, bound: Bound, arrays: list[Array]) -> list[Array]:
-        """The outputs, as new arrays."""
+    def run(self, bound: Bound, arrays: list[Array], kept: Sequence[Any] = ()) -> list[Array]:
+        """The outputs, as new arrays. `kept`: what `keep` made for each state, which the run writes."""
+        ...
+
+    def free_memory(self) -> int:
+        """Bytes that nobody uses."""
+        ...
+
+    def keep(self, size: int) -> KeptBytes:
+        """Memory of so many bytes that lives between runs. Raises ShortageError where there is not as much."""
         ...
 
     def run_between(
@@ -97,6 +107,8 @@ class Cuda(Opened):
         super().__init__(folder, manifest, threads)
         self._program = Program.loads((folder / PROGRAM).read_text(encoding="utf-8"), str(folder / PROGRAM))
         self.has_dynamic_control_flow = self._program.flow.has_dynamic_control_flow
+        known = {info.name for info in (*manifest.inputs, *manifest.states)}
+        self._lengths = next((name for name in self._program.flow.inputs if name not in known), "")
         self._bound: OrderedDict[Any, Bound] = OrderedDict()
         self._lock = threading.Lock()
         self._machines: dict[int, Machine] = {}
@@ -154,6 +166,8 @@ class Cuda(Opened):
         Elements that sizes depend on, and all values of a model with dynamic control flow, go through the host, which
         waits for them. Raises AssumptionError for shapes that no variant accepts, RunError as `Resident.run_between`
         does."""
+        if self.manifest.states:
+            self._refuse("keeps states, and runs on arrays of the host only")
         machine = self.machine_of(ordinal)
         names = self._program.flow.inputs
         fed: dict[str, Any] = dict(zip(names, inputs, strict=True))
@@ -208,6 +222,36 @@ class Cuda(Opened):
         if found.waits_for is not None:
             machine.after(found.waits_for)
         return found
+
+    def free_memory(self) -> int:
+        """See `Opened`."""
+        return self.machine.free_memory()
+
+    def new_state(self, shapes: Sequence[tuple[int, ...]]) -> CudaState:
+        """See `Opened`."""
+        return CudaState(self, shapes, self._lengths, self.machine.keep)
+
+    def run_state(self, arrays: list[Array], state: State) -> list[Array]:
+        """See `Opened`."""
+        assert isinstance(state, CudaState)
+        self.check_shapes(arrays)
+        with state.run() as kept:
+            bound = self._bind_state(arrays, state, kept)
+            values = {**dict(zip((info.name for info in self.manifest.inputs), arrays, strict=True)), **kept}
+            held = [state.bytes_of(value.before.name) for value in bound.variant.states]
+            state.begin()
+            made = self.machine.run(bound, [values[fed.name] for fed in bound.variant.inputs], held)
+            names = [value.before.name for value in bound.variant.states]
+            state.done(dict(zip(names, bound.states, strict=True)))
+        by_name = dict(zip((fed.name for fed in bound.variant.outputs), made, strict=True))
+        return [by_name[info.name] for info in self.manifest.outputs]
+
+    def _bind_state(self, arrays: list[Array], state: CudaState, kept: Mapping[str, Array]) -> Bound:
+        fed = dict(zip((info.name for info in self.manifest.inputs), arrays, strict=True))
+        try:
+            return self._first_that_fits(0, {**fed, **kept})[1]
+        except AssumptionError as error:
+            raise self.explained(error, arrays, state) from None
 
     def fits(self, arrays: list[Array]) -> bool:
         """See `Opened`."""
@@ -267,7 +311,8 @@ class Cuda(Opened):
 
     def _bind(self, variant: Variant, values: Mapping[str, Array]) -> Bound:
         read = {source.input for source in variant.symbols if source.by_value}
-        shapes = tuple(values[fed.name].shape for fed in variant.inputs)
+        fed = (*variant.inputs, *(kept.before for kept in variant.states))
+        shapes = tuple(values[value.name].shape for value in fed)
         key = variant.name, shapes, tuple(values[name].tobytes() for name in sorted(read))
         with self._lock:
             found = self._bound.get(key)

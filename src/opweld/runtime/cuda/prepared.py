@@ -16,6 +16,7 @@ from opweld.runtime.cuda.host import call_host
 from opweld.runtime.cuda.memory import Memory, Pinned
 from opweld.runtime.cuda.module import Function
 from opweld.runtime.cuda.program import Launch
+from opweld.runtime.cuda.staged import Staged, staged
 from opweld.runtime.cuda.stream import Event, Graph, Stream
 from opweld.runtime.plan import Array
 
@@ -69,9 +70,10 @@ class Prepared:
 
     The arena and the words of run-time errors lie in one piece of memory. Inputs and outputs lie where the caller has
     them, or in another piece of its own (`own`). What runs is captured in a graph once, whose kernels are given other
-    addresses when those change, unless functions of the processor stand in between."""
+    addresses when those change, unless functions of the processor stand in between, or sizes are elements of what is
+    fed, so that the next run has others. What lives between runs is at `kept`."""
 
-    def __init__(self, resident: Resident, bound: Bound) -> None:
+    def __init__(self, resident: Resident, bound: Bound, kept: Sequence[int] = ()) -> None:
         self.bound, self._resident = bound, resident
         variant = bound.variant
         self._reports = [step for step in (*variant.steps, *variant.inner) if step.errors]
@@ -93,6 +95,8 @@ class Prepared:
                 self._addresses[number] = resident.weights.address + buffer.index
             elif buffer.kind == "arena":
                 self._addresses[number] = self._memory.address + bound.places[number]
+            elif buffer.kind == "state":
+                self._addresses[number] = kept[buffer.index]
         self._kernels: list[_Kernel] = []
         self._fixed: set[int] = set()
         """Buffers that not only kernels use."""
@@ -106,17 +110,57 @@ class Prepared:
         self._graph: Graph | None = None
         self.done = Event(resident.device, timing=False)
         """Behind the last run, copies of its results included: another one, on whatever stream, waits for it."""
-        self._captured = all(step.kind != "host" for step in variant.steps)
+        self._captured = all(step.kind != "host" for step in variant.steps) and not variant.sizes_by_value
+        self._offsets, total = dict[int, int](), 0
+        for number in (*self.inputs, *self.outputs):
+            self._offsets[number] = total
+            total += _aligned(bytes_of(variant.buffers[number], bound.elements[number]))
+        self._own_bytes, self.bytes = total, self._memory.size + total
+        """All that it takes of the GPU, with memory for inputs and outputs."""
+        self._staged: tuple[Staged | None, Staged | None] | None = None
 
     def own(self, number: int) -> int:
         """The address of an input or output in the memory that the variant keeps for them."""
-        offsets, total = dict[int, int](), 0
-        for other in dict.fromkeys((*self.inputs, *self.outputs)):
-            offsets[other] = total
-            total += _aligned(bytes_of(self.bound.variant.buffers[other], self.bound.elements[other]))
         if self._own is None:
-            self._own = Memory(self._resident.device, total)
-        return self._own.address + offsets[number]
+            self._own = Memory(self._resident.device, self._own_bytes)
+        return self._own.address + self._offsets[number]
+
+    def _sides(self) -> tuple[Staged | None, Staged | None]:
+        """What inputs and outputs are copied by."""
+        if self._staged is None:
+            sizes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in self.bound.outputs]
+            device = self._resident.device
+            self._staged = (
+                staged(device, [self.own(number) for number in self.inputs], self.bound.inputs),
+                staged(device, [self.own(number) for number in self.outputs], sizes),
+            )
+        return self._staged
+
+    def feed(self, stream: Stream, arrays: Sequence[Array]) -> None:
+        """Copies arrays of the host to its own memory for inputs. What it was fed before must have arrived."""
+        side, _ = self._sides()
+        if side is None:
+            for number, array in zip(self.inputs, arrays, strict=True):
+                stream.copy_in(self.own(number), np.ascontiguousarray(array))
+            return
+        for part, array in zip(side.parts, arrays, strict=True):
+            part[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        stream.copy_in(side.address, side.memory)
+
+    def found(self, stream: Stream) -> list[Array]:
+        """The outputs in its own memory as new arrays, behind what the stream was given. Raises what `check` does."""
+        outputs = [np.empty(shape, dtype) for shape, dtype in self.bound.outputs]
+        _, side = self._sides()
+        if side is None:
+            for array, number in zip(outputs, self.outputs, strict=True):
+                stream.copy_out(array, self.own(number))
+            self.check(stream)
+            return outputs
+        stream.copy_out(side.memory, side.address)
+        self.check(stream)
+        for array, part in zip(outputs, side.parts, strict=True):
+            array.reshape(-1).view(np.uint8)[:] = part
+        return outputs
 
     def reaches(self, number: int, address: int, size: int) -> bool:
         """Whether kernels are to use an input or output where a caller has it."""

@@ -92,7 +92,8 @@ class Buffer:
 
     Attributes:
         name: of the value that owns it. dtype: of its elements. elements: how many there are.
-        kind: "input", "output", "constant" or "arena". index: which input or output; where a constant lies.
+        kind: "input", "output", "state", "constant" or "arena". index: which input, output or state; where a constant
+            lies.
         first, last: the first and the last step that uses it.
     """
 
@@ -112,6 +113,15 @@ class Fed:
     name: str
     dtype: str
     shape: tuple[Size, ...]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A value that lives between runs: the input that it is, with the shape of its memory, and its shape after a
+    run."""
+
+    before: Fed
+    after: tuple[Size, ...]
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ class Assumption:
 @dataclass(frozen=True)
 class Variant:
     """A variant of a segment. `steps` are those of a run in order; those of loops stand in `inner`, from where bodies
-    name them."""
+    name them. What lives between runs is in `states`, and neither an input nor an output."""
 
     name: str
     inputs: tuple[Fed, ...]
@@ -149,6 +159,12 @@ class Variant:
     buffers: tuple[Buffer, ...]
     steps: tuple[Launch, ...]
     inner: tuple[Launch, ...] = ()
+    states: tuple[Kept, ...] = ()
+
+    @property
+    def sizes_by_value(self) -> bool:
+        """Whether elements of inputs tell sizes."""
+        return any(source.by_value for source in self.symbols)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,43 @@ from opweld.runtime.cuda.memory import Memory
 from opweld.runtime.cuda.module import Function, Module
 from opweld.runtime.cuda.prepared import Prepared
 from opweld.runtime.cuda.program import Program
+from opweld.runtime.cuda.state import KeptBytes
 from opweld.runtime.cuda.stream import Event, Stream
 from opweld.runtime.plan import Array
 
-PREPARED = 8
-"""The most shapes whose memory and graph are kept."""
+PREPARED, SMALL, MOST = 8, 64 << 20, 64
+"""The shapes whose memory and graph are kept, and how many where each takes less than `SMALL` bytes."""
+
+
+class KeptMemory(KeptBytes):
+    """Bytes of the GPU that live between runs."""
+
+    def __init__(self, stream: Stream, size: int) -> None:
+        """Raises ShortageError where the GPU has not as much left."""
+        self._stream, self._memory = stream, Memory(stream.device, size)
+        self.zero()
+
+    @property
+    def address(self) -> int:
+        """Where they begin."""
+        return self._memory.address
+
+    def zero(self) -> None:
+        """See `KeptBytes`."""
+        self._stream.fill(self.address, 0, self._memory.size)
+        self._stream.synchronize()
+
+    def view(self) -> Array:
+        """See `KeptBytes`: a copy."""
+        array = np.empty(self._memory.size, np.uint8)
+        self._stream.copy_out(array, self.address)
+        self._stream.synchronize()
+        return array
+
+    def write(self, array: Array) -> None:
+        """See `KeptBytes`."""
+        self._stream.copy_in(self.address, array)
+        self._stream.synchronize()
 
 
 class Resident:
@@ -41,37 +73,39 @@ class Resident:
         self.stream.copy_in(self.weights.address, weights)
         self.stream.synchronize()
         self._functions: dict[str, tuple[Function, tuple[str, ...]]] = {}
-        self._prepared: OrderedDict[int, Prepared] = OrderedDict()
+        self._prepared: OrderedDict[tuple[int, ...], Prepared] = OrderedDict()
         self._lock = threading.Lock()
 
-    def run(self, bound: Bound, arrays: Sequence[Array]) -> list[Array]:
-        """The outputs of arrays of the host, as new arrays."""
+    def free_memory(self) -> int:
+        """See `Machine`."""
+        return self.device.free_memory()
+
+    def keep(self, size: int) -> KeptMemory:
+        """See `Machine`."""
+        return KeptMemory(self.stream, size)
+
+    def run(self, bound: Bound, arrays: Sequence[Array], kept: Sequence[KeptMemory] = ()) -> list[Array]:
+        """See `Machine`: of arrays of the host."""
         with self._lock, self.device.current():
-            prepared, addresses = self._fed(bound, arrays)
+            prepared, addresses = self._fed(bound, arrays, [memory.address for memory in kept])
             prepared.launch(self.stream, addresses)
-            return self._answer(prepared)
+            return prepared.found(self.stream)
 
     def run_clocked(self, bound: Bound, arrays: Sequence[Array]) -> tuple[list[Array], list[tuple[float, float]]]:
         """The outputs, and when each step ran: see `Prepared.clocked`."""
         with self._lock, self.device.current():
             prepared, addresses = self._fed(bound, arrays)
             clocks = prepared.clocked(self.stream, addresses)
-            return self._answer(prepared), clocks
+            return prepared.found(self.stream), clocks
 
-    def _fed(self, bound: Bound, arrays: Sequence[Array]) -> tuple[Prepared, Mapping[int, int]]:
+    def _fed(
+        self, bound: Bound, arrays: Sequence[Array], kept: Sequence[int] = ()
+    ) -> tuple[Prepared, Mapping[int, int]]:
         """What runs, with arrays of the host in its own memory, and where that is."""
-        prepared = self._prepare(bound)
+        prepared = self._prepare(bound, kept)
         self.stream.wait(prepared.done)
-        for number, array in zip(prepared.inputs, arrays, strict=True):
-            self.stream.copy_in(prepared.own(number), np.ascontiguousarray(array))
+        prepared.feed(self.stream, arrays)
         return prepared, {number: prepared.own(number) for number in (*prepared.inputs, *prepared.outputs)}
-
-    def _answer(self, prepared: Prepared) -> list[Array]:
-        outputs = [np.empty(shape, dtype) for shape, dtype in prepared.bound.outputs]
-        for array, number in zip(outputs, prepared.outputs, strict=True):
-            self.stream.copy_out(array, prepared.own(number))
-        prepared.check(self.stream)
-        return outputs
 
     def run_between(
         self, bound: Bound, inputs: Sequence[int | Array], outputs: Sequence[int], stream: int | None = None
@@ -150,12 +184,16 @@ class Resident:
             found = self._functions[name] = function, tuple(kind for _, kind in code.parameters)
         return found
 
-    def _prepare(self, bound: Bound) -> Prepared:
-        found = self._prepared.get(id(bound))
+    def _prepare(self, bound: Bound, kept: Sequence[int] = ()) -> Prepared:
+        """What runs the variant on states at these addresses: whoever has them next is served as well."""
+        key = id(bound), *kept
+        found = self._prepared.get(key)
         if found is None or found.bound is not bound:
-            found = self._prepared[id(bound)] = Prepared(self, bound)
-            if len(self._prepared) > PREPARED:
+            found = self._prepared[key] = Prepared(self, bound, kept)
+            most = MOST if all(one.bytes < SMALL for one in self._prepared.values()) else PREPARED
+            if len(self._prepared) > most:
                 self.device.synchronize()
-                self._prepared.popitem(last=False)
-        self._prepared.move_to_end(id(bound))
+                while len(self._prepared) > most:
+                    self._prepared.popitem(last=False)
+        self._prepared.move_to_end(key)
         return found
