@@ -134,7 +134,7 @@ def candidate_kernel(
     ORDER: tl.constexpr, DEFERRED: tl.constexpr, FACTOR: tl.constexpr,
 ):  # fmt: skip
     """As `attention_forward_kernel`, of as many queries as keys, whose tiles are whole."""
-    tile, sequence_head = scheduled(tl.cdiv(length, BLOCK_M), sequences * heads, section, CAUSAL)
+    tile, sequence_head = scheduled(tl.program_id(0), tl.cdiv(length, BLOCK_M), sequences * heads, section, CAUSAL)
     batch = sequence_head // heads
     head = sequence_head % heads
     first_row = tile * BLOCK_M

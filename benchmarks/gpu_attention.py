@@ -9,9 +9,7 @@ may, is tried in a process of its own.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -333,17 +331,16 @@ SWEPT = tuple(
 )
 
 
-def sweep(shape: Shape, specialized: bool) -> Iterator[Row]:
-    """Candidates of each kernel; those with specialised warps in a process of their own."""
+def sweep(shape: Shape) -> Iterator[Row]:
+    """Candidates of each kernel."""
     operands = shape.operands()
     device = torch.device("cuda")
     passes: list[tuple[str, float, Configuration, Launch]] = []
     for chosen in CANDIDATES[shape.head_dim]:
-        if chosen.specialized == specialized:
-            passes.append(("forward", 1.0, chosen, forward(shape, operands, chosen)))
-    for chosen in () if specialized else KEYS_CANDIDATES[shape.head_dim]:
+        passes.append(("forward", 1.0, chosen, forward(shape, operands, chosen)))
+    for chosen in KEYS_CANDIDATES[shape.head_dim]:
         passes.append(("keys", 1.5, chosen, backward(shape, operands, keys=chosen)[1]))
-    for chosen in () if specialized else QUERIES_CANDIDATES[shape.head_dim]:
+    for chosen in QUERIES_CANDIDATES[shape.head_dim]:
         passes.append(("queries", 1.0, chosen, backward(shape, operands, queries=chosen)[2]))
     for kernel, factor, chosen, launch in passes:
         row: Row = {
@@ -357,38 +354,14 @@ def sweep(shape: Shape, specialized: bool) -> Iterator[Row]:
         try:
             [ms] = medians([lambda launch=launch: launch.run(device)], 20.0)
             row["tflops"] = factor * shape.flops / ms * 1e-9
-            if specialized:
-                row["error"] = _apart(shape, operands, chosen)
         except RuntimeError as error:
             row["failed"] = str(error).splitlines()[0][:100]
         yield row
 
 
-def _apart(shape: Shape, operands: Sequence[Tensor], chosen: Configuration) -> float:
-    """The largest difference of the outputs of a configuration and the default."""
-    outputs: list[Tensor] = []
-    for configuration in (chosen, None):
-        launch = forward(shape, operands, configuration)
-        launch.run(torch.device("cuda"))
-        outputs.append(launch.arguments["output"])
-    return (outputs[0].float() - outputs[1].float()).abs().max().item()
-
-
 def _told(chosen: Configuration) -> str:
-    flags = ("T" if chosen.descriptors else "") + ("W" if chosen.specialized else "")
+    flags = "T" if chosen.descriptors else ""
     return f"{chosen.block_m}x{chosen.block_n} w{chosen.warps} s{chosen.stages} {flags}".strip()
-
-
-def sweep_specialized(timeout_s: float) -> list[Row]:
-    """Candidates with specialised warps; a process that hangs is ended."""
-    command = [sys.executable, "-m", "benchmarks.gpu_attention", "--specialized"]
-    try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired:
-        return [{"kind": "candidate", "kernel": "forward", "configuration": "specialised", "failed": "hangs"}]
-    rows = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-    failed = (ran.stderr.strip().splitlines() or ["no output"])[-1][:100]
-    return rows or [{"kind": "candidate", "kernel": "forward", "configuration": "specialised", "failed": failed}]
 
 
 def copy_bandwidth() -> float:
@@ -534,9 +507,8 @@ def main(quick: bool = True) -> Iterator[Row]:
         shape = Shape(length, head_dim, causal)
         yield from told(str(shape), lambda shape=shape: speed(shape))
         torch.cuda.empty_cache()
-    yield from told("specialised warps", lambda: iter(sweep_specialized(25.0)))
     for shape in SWEPT:
-        yield from told(f"candidates {shape}", lambda shape=shape: sweep(shape, specialized=False))
+        yield from told(f"candidates {shape}", lambda shape=shape: sweep(shape))
     bandwidth = copy_bandwidth()
     print(f"copy: {bandwidth * 1e-12:.2f} TB/s")
     for sizes, page in product(DECODES, (None, 16, 256)):
@@ -556,8 +528,7 @@ def _show(row: Row) -> None:
         print(f"{kind:8} {where:24} {rates} TFLOP/s, {row['of_best']:.0%} of the best")
     elif kind == "candidate":
         told = f"{row['tflops']:.0f} TFLOP/s" if "tflops" in row else row["failed"]
-        apart = f", apart {row['error']:.1e}" if "error" in row else ""
-        print(f"{row['kernel']:8} {where:24} {row['configuration']:16} {told}{apart}")
+        print(f"{row['kernel']:8} {where:24} {row['configuration']:16} {told}")
     elif kind == "decode":
         sizes = f"b={row['batch']} h={row['heads']}/{row['kv_heads']} n={row['length']} page={row['page']}"
         print(f"decode   {sizes:36} {row['ms']:.3f} ms, {row['of_copy']:.0%} of copy")
@@ -566,10 +537,5 @@ def _show(row: Row) -> None:
 
 
 if __name__ == "__main__":
-    if "--specialized" in sys.argv:
-        for swept in SWEPT:
-            for line in sweep(swept, specialized=True):
-                print(json.dumps(line), flush=True)
-    else:
-        for _ in main(quick="--full" not in sys.argv):
-            pass
+    for _ in main(quick="--full" not in sys.argv):
+        pass

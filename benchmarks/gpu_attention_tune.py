@@ -4,10 +4,9 @@
 
 Forward kernels, the shipped one and others whose inner loop has another order (`attention_candidates`), those of the
 backward pass, decoding by the bandwidth of a copy, peak memory of 131072 queries and keys. A candidate's output is
-compared with the default's before it is timed. All are compiled first, by processes that leave them in Triton's cache;
-specialised warps, which may hang, are measured in a process of their own before the others are ready. It ends when the
-seconds are over, which count from when PyTorch is imported, whatever it does then: what is measured stands in the file
-as soon as it is.
+compared with the default's before it is timed. All are compiled first, by processes that leave them in Triton's cache.
+It ends when the seconds are over, which count from when PyTorch is imported, whatever it does then: what is measured
+stands in the file as soon as it is. Specialised warps are measured by `benchmarks.gpu_specialized`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -40,9 +38,6 @@ from opweld.kernels.launches import Launch
 
 T = partial(Configuration, descriptors=True)
 WORKERS = 14
-SPECIALIZED_S = 15.0
-"""Seconds that the process of specialised warps has."""
-
 ROUNDING = 2.0**-6
 """What results in bfloat16 may differ by, over the largest of the default."""
 
@@ -112,20 +107,6 @@ FORWARD: dict[int, tuple[Candidate, ...]] = {
 }
 """Head size -> forward kernels. None spills on sm_90."""
 
-SPECIALIZED: dict[int, tuple[Candidate, ...]] = {
-    128: (
-        Candidate(T(128, 128, 4, 2, specialized=True)),
-        Candidate(T(128, 64, 4, 3, specialized=True)),
-        Candidate(T(128, 64, 4, 2, specialized=True)),
-    ),
-    64: (
-        Candidate(T(128, 128, 4, 2, specialized=True)),
-        Candidate(T(128, 128, 4, 3, specialized=True)),
-        Candidate(T(128, 64, 4, 3, specialized=True)),
-    ),
-}
-"""The same with specialised warps."""
-
 KEYS: dict[int, tuple[Configuration | None, ...]] = {
     128: (None, T(64, 64, 4, 2), T(32, 128, 8, 2), T(32, 128, 8, 3), T(64, 64, 8, 2)),
     64: (None, T(64, 128, 8, 3), T(64, 64, 4, 2), T(64, 64, 4, 3), T(128, 64, 8, 2), T(32, 128, 4, 2)),
@@ -194,7 +175,7 @@ def compared(name: str, launches: Sequence[tuple[str, Launch, Sequence[str]]], f
     return rows
 
 
-def forwards(shape: Shape, candidates: Sequence[Candidate], library: bool = True) -> list[Row]:
+def forwards(shape: Shape, candidates: Sequence[Candidate]) -> list[Row]:
     """Forward kernels of one shape, beside cuDNN."""
     operands = shape.operands()
     launches = [(str(one), one.launch(shape, operands), ("output", "log_sum_exp")) for one in candidates]
@@ -204,8 +185,7 @@ def forwards(shape: Shape, candidates: Sequence[Candidate], library: bool = True
         with torch.nn.attention.sdpa_kernel(PEERS["cudnn"]), torch.no_grad():
             return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=shape.causal)
 
-    beside = ("cudnn", cudnn) if library else None
-    return compared(f"forward {spelled(shape)}", launches, shape.flops, beside=beside)
+    return compared(f"forward {spelled(shape)}", launches, shape.flops, beside=("cudnn", cudnn))
 
 
 def spelled(shape: Shape) -> str:
@@ -234,27 +214,6 @@ def gradients(shape: Shape) -> Iterator[Row]:
         for one in QUERIES[shape.head_dim]
     ]
     yield from compared(f"queries {spelled(shape)}", queries, 1.5 * shape.flops)
-
-
-def specialized(timeout_s: float) -> list[Row]:
-    """Specialised warps, in a process that is ended when it hangs; what it measured until then counts."""
-    command = [sys.executable, "-m", "benchmarks.gpu_attention_tune", "--specialized"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            output, errors = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, errors = process.communicate()
-            print(f"specialised warps: ended after {timeout_s:.0f} s")
-    rows: list[Row] = []
-    for line in output.splitlines():
-        if line.startswith("{"):
-            rows.append(json.loads(line))
-        else:
-            print(line, flush=True)
-    if not rows:
-        print("specialised warps: nothing measured:", (errors.strip().splitlines() or ["no error told"])[-1][:200])
-    return rows
 
 
 def bandwidths() -> Iterator[Row]:
@@ -291,16 +250,11 @@ def memory() -> Iterator[Row]:
 # All of it
 
 
-def specialized_compilations() -> list[Callable[[], None]]:
-    """What compiles the kernels with specialised warps and the default that they are compared with."""
-    return [partial(_forward, shape, one) for shape in SHAPES for one in (DEFAULT, *SPECIALIZED[shape.head_dim])]
-
-
 def compilations() -> list[Callable[[], None]]:
-    """What compiles all else that is measured, the first needed first."""
+    """What compiles all that is measured, the first needed first."""
     made: list[Callable[[], None]] = []
     for shape in SHAPES:
-        made.extend(partial(_forward, shape, one) for one in FORWARD[shape.head_dim] if one is not DEFAULT)
+        made.extend(partial(_forward, shape, one) for one in FORWARD[shape.head_dim])
     made.extend(partial(_backward, Shape(4096, 64, True), None, None, part) for part in range(3))
     for shape in SHAPES:
         made.extend(partial(_backward, shape, one, None, 1) for one in KEYS[shape.head_dim])
@@ -347,18 +301,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_attention_tune", description=__doc__)
     parser.add_argument("--seconds", type=float, default=45, metavar="S", help="end after so many seconds (45)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what is measured there, too")
-    parser.add_argument("--specialized", action="store_true", help="specialised warps alone, rows on standard output")
     given = parser.parse_args(arguments)
     began = time.monotonic()
-    if given.specialized:
-        for shape in SHAPES:
-            for row in forwards(shape, [DEFAULT, *SPECIALIZED[shape.head_dim]], library=False):
-                print(json.dumps(row), flush=True)
-        return 0
-
     pool = ProcessPoolExecutor(min(WORKERS, os.cpu_count() or 1), mp_context=get_context("spawn"))
-    first = [pool.submit(one) for one in specialized_compilations()]
-    compiling = first + [pool.submit(one) for one in compilations()]
+    compiling = [pool.submit(one) for one in compilations()]
 
     def over() -> None:
         print(f"== ended: {given.seconds:.0f} s are over", flush=True)
@@ -380,8 +326,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 whole.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
                 whole.replace(given.json)
 
-    wait(first, timeout=given.seconds / 3)
-    keep(specialized(min(SPECIALIZED_S, given.seconds / 3)))
     done, late = wait(compiling, timeout=max(0.0, 0.6 * given.seconds - (time.monotonic() - began)))
     for error in {str(future.exception() or "")[:150] for future in done} - {""}:
         print(f"does not compile: {error}", flush=True)

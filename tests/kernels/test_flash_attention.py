@@ -20,7 +20,6 @@ from tests.kernels.compared import ROUNDING, assert_close, random
 # Tiles of 16, the least that products of tiles have, so that short sequences have several.
 SMALL = Configuration(16, 16, 4, 2)
 DESCRIBED = Configuration(16, 16, 4, 2, descriptors=True)
-SPECIALIZED = Configuration(16, 16, 4, 2, descriptors=True, specialized=True)
 OVERLAPPED = Configuration(16, 16, 4, 2, overlapped=True)
 
 
@@ -83,7 +82,7 @@ def test_longer_than_many_tiles() -> None:
     compare(operands(123, 129, heads=1), {"causal": True})
 
 
-@pytest.mark.parametrize("configuration", [DESCRIBED, SPECIALIZED], indirect=True)
+@pytest.mark.parametrize("configuration", [DESCRIBED], indirect=True)
 @pytest.mark.parametrize(("length_q", "length_k"), [(33, 37), (32, 32)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_descriptors(length_q: int, length_k: int, causal: bool) -> None:

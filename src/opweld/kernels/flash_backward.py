@@ -175,7 +175,7 @@ def attention_keys_kernel(
 ):  # fmt: skip
     """One tile of one head's keys: the gradients of key and value, of all heads of queries that share them."""
     tiles = tl.cdiv(max_length_k, BLOCK_N)
-    tile, sequence_head = scheduled(tiles, sequences * kv_heads, section, False)
+    tile, sequence_head = scheduled(tl.program_id(0), tiles, sequences * kv_heads, section, False)
     sequence = sequence_head // kv_heads
     kv_head = sequence_head % kv_heads
     heads = kv_heads * group
@@ -323,7 +323,7 @@ def attention_queries_kernel(
 ):  # fmt: skip
     """One tile of queries of one head: their gradient."""
     tiles = tl.cdiv(max_length_q, BLOCK_M)
-    tile, sequence_head = scheduled(tiles, sequences * heads, section, BOUNDED_RIGHT)
+    tile, sequence_head = scheduled(tl.program_id(0), tiles, sequences * heads, section, BOUNDED_RIGHT)
     sequence = sequence_head // heads
     head = sequence_head % heads
     kv_head = head // group

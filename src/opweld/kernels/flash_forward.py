@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from opweld.kernels.flash_masks import LOG2E, allowed, kept, key_tiles, soft_cap, visible, with_bias
 from opweld.kernels.flash_problem import VARYING, Configuration, Problem, Table, block_lists, chosen_of, strides
+from opweld.kernels.flash_specialized import fits, specialized_launch
 from opweld.kernels.flash_tiles import (
     describable,
     descriptor,
@@ -31,14 +34,14 @@ def _attend(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     BOUNDED_LEFT: tl.constexpr, BOUNDED_RIGHT: tl.constexpr, RAGGED: tl.constexpr, HAS_SLOPES: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_COLUMNS: tl.constexpr, DESCRIPTORS: tl.constexpr, SPECIALIZED: tl.constexpr, MASKED: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr, DESCRIPTORS: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """One pass over tiles [begin, end) of keys: the state of the softmax and the weighted sum of values after them.
 
     Scores are kept in powers of two. MASKED: not all keys of a tile are seen."""
     modified: tl.constexpr = HAS_SOFTCAP or HAS_SLOPES or bias is not None
     may_be_empty: tl.constexpr = MASKED or bias is not None or mask is not None
-    for tile in tl.range(begin, end, warp_specialize=SPECIALIZED):
+    for tile in tl.range(begin, end):
         if indices is not None:
             per_block: tl.constexpr = BLOCK_COLUMNS // BLOCK_N
             first = tl.load(indices + tile // per_block) * BLOCK_COLUMNS + tile % per_block * BLOCK_N
@@ -139,12 +142,11 @@ def attention_forward_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     BOUNDED_LEFT: tl.constexpr, BOUNDED_RIGHT: tl.constexpr, RAGGED: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, DESCRIPTORS: tl.constexpr, SPECIALIZED: tl.constexpr,
-    OVERLAPPED: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, DESCRIPTORS: tl.constexpr, OVERLAPPED: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head: softmax(scores) value, and the logarithm of the softmax's denominator."""
     tiles = tl.cdiv(max_length_q, BLOCK_M)
-    tile, sequence_head = scheduled(tiles, sequences * heads, section, BOUNDED_RIGHT)
+    tile, sequence_head = scheduled(tl.program_id(0), tiles, sequences * heads, section, BOUNDED_RIGHT)
     sequence = sequence_head // heads
     head = sequence_head % heads
     kv_head = head // group
@@ -184,8 +186,8 @@ def attention_forward_kernel(
     row_sum = tl.zeros([BLOCK_M], tl.float32)
     begin, full_begin, full_end, end = key_tiles(first_row, length_k, offset, window_left, window_right,
                                                  BLOCK_M, BLOCK_N, BOUNDED_LEFT, BOUNDED_RIGHT)  # fmt: skip
-    # One loop where tiles are listed, or warps specialised, of which Triton has one loop; else whole tiles apart.
-    single: tl.constexpr = SPECIALIZED or counts is not None
+    # One loop where tiles are listed; else whole tiles apart.
+    single: tl.constexpr = counts is not None
     if counts is not None:
         block = b * stride_blocks_b + h * stride_blocks_h + (first_row // BLOCK_ROWS) * stride_blocks_m
         indices += block * blocks_n
@@ -215,8 +217,8 @@ def attention_forward_kernel(
                 bias, mask, slope, softcap, dropout, seed, window_left, window_right, heads,
                 stride_k_n, stride_k_d, stride_v_n, stride_v_d, stride_bias_m, stride_bias_n,
                 stride_mask_m, stride_mask_n, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, BOUNDED_LEFT, BOUNDED_RIGHT, RAGGED,
-                slopes is not None, HAS_SOFTCAP, HAS_DROPOUT, PRECISION, BLOCK_COLUMNS, DESCRIPTORS, SPECIALIZED,
-                (counts is not None or BOUNDED_LEFT or BOUNDED_RIGHT or RAGGED) if single else part != WHOLE,
+                slopes is not None, HAS_SOFTCAP, HAS_DROPOUT, PRECISION, BLOCK_COLUMNS, DESCRIPTORS,
+                single or part != WHOLE,
             )  # fmt: skip
     # A row that sees no key is zero, and its log-sum-exp -inf.
     denominator = tl.where(row_sum == 0.0, 1.0, row_sum)
@@ -259,19 +261,19 @@ WIDE: Table = {
 }
 """The same of float32."""
 
+SPECIALIZED: dict[int, tuple[Configuration, ...]] = {
+    head_dim: tuple(
+        Configuration(128, block_n, 8, stages, True, specialized=True, turns=turns, early=early, persistent=persistent)
+        for block_n, stages in tiles
+        for turns, early, persistent in product((False, True), repeat=3)
+    )
+    for head_dim, tiles in {64: ((128, 3), (64, 4)), 128: ((128, 2), (64, 4))}.items()
+}
+"""Padded head size -> configurations with specialised warps. None is a default before one is measured."""
+
 CANDIDATES: dict[int, tuple[Configuration, ...]] = {
-    64: (
-        Configuration(128, 128, 8, 3, descriptors=True),
-        Configuration(128, 64, 4, 3, descriptors=True),
-        Configuration(128, 128, 4, 2, descriptors=True, specialized=True),
-        Configuration(128, 128, 4, 3, descriptors=True, specialized=True),
-    ),
-    128: (
-        Configuration(128, 128, 8, 2, descriptors=True),
-        Configuration(128, 64, 8, 3, descriptors=True),
-        Configuration(128, 128, 4, 2, descriptors=True, specialized=True),
-        Configuration(128, 64, 4, 3, descriptors=True, specialized=True),
-    ),
+    64: (Configuration(128, 128, 8, 3, True), Configuration(128, 64, 4, 3, True)),
+    128: (Configuration(128, 128, 8, 2, True), Configuration(128, 64, 8, 3, True)),
 }
 """Padded head size -> what a benchmark on sm_90 compares for plain attention."""
 
@@ -292,10 +294,9 @@ def forward_launch(
     described = (
         chosen.descriptors and arch >= 90 and problem.starts_q is None and all(map(describable, (query, key, value)))
     )
-    specialized = chosen.specialized and described
+    if chosen.specialized and described and describable(output) and fits(problem, query, arch):
+        return specialized_launch(output, log_sum_exp, query, key, value, problem, chosen)
     arguments = problem.arguments() | block_lists(problem.block_mask)
-    if specialized:
-        arguments["RAGGED"] = not problem.is_causal and problem.length_k % chosen.block_n != 0
     group = heads // key.shape[1]
     sequences = problem.sequences(query)
     section = section_of(sequences * heads, group, problem.length_k, head_dim, query.element_size())
@@ -321,8 +322,7 @@ def forward_launch(
         "BLOCK_ROWS": problem.block_rows,
         "BLOCK_COLUMNS": problem.block_columns,
         "DESCRIPTORS": described,
-        "SPECIALIZED": specialized,
-        "OVERLAPPED": chosen.overlapped and problem.is_plain and not specialized,
+        "OVERLAPPED": chosen.overlapped and problem.is_plain,
     }
     tiles = parts_of(problem.length_q, chosen.block_m)
     programs = tiles * sequences * heads if query.numel() else 0

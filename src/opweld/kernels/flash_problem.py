@@ -29,8 +29,12 @@ class Configuration:
         warps: warps of a program.
         stages: tiles of the inner loop that are under way.
         descriptors: tiles come through the tensor memory accelerator (sm_90).
-        specialized: warps that load and warps that compute (sm_90); with descriptors and 4 warps, which Triton doubles.
         overlapped: forward, plain attention: values of a tile are weighed during the softmax of the next.
+        specialized: forward, plain attention of 16 bits (sm_90): warps of their own load, see `flash_specialized`; with
+            descriptors, 128 queries and 8 warps, those that compute.
+        turns: specialised, groups of warps multiply in turns.
+        early: specialised, probabilities are rounded before the products of the tile before are waited for.
+        persistent: specialised, as many programs as multiprocessors, each of several blocks.
     """
 
     block_m: int
@@ -38,8 +42,11 @@ class Configuration:
     warps: int
     stages: int
     descriptors: bool = False
-    specialized: bool = False
     overlapped: bool = False
+    specialized: bool = False
+    turns: bool = False
+    early: bool = False
+    persistent: bool = False
 
 
 Table = Mapping[int, Mapping[int, Configuration]]

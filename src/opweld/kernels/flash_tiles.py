@@ -49,10 +49,9 @@ def store_tile(
 
 
 @triton.jit
-def scheduled(tiles, heads, section, BACKWARDS: tl.constexpr):
-    """Which tile of which head this program takes: heads by sections, whose operands the L2 cache holds; of a section
+def scheduled(program, tiles, heads, section, BACKWARDS: tl.constexpr):
+    """Which tile of which head a program takes: heads by sections, whose operands the L2 cache holds; of a section
     first the first tile of all its heads, or, BACKWARDS, the last. So the longest, under a causal mask, come first."""
-    program = tl.program_id(0)
     begin = program // (tiles * section) * section
     rest = program - begin * tiles
     width = tl.minimum(section, heads - begin)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opweld.kernels.variant import Variant
@@ -27,7 +28,7 @@ class Launch:
     """A kernel and all it is launched with.
 
     Attributes:
-        kernel: a function of `triton.jit`.
+        kernel: a function of `triton.jit` or `gluon.jit`.
         programs: how many run.
         arguments: tensors, descriptors, numbers, None where an operand is absent, and values of constants, by name.
         warps: warps of a program. stages: of its loops' pipelines.
@@ -70,6 +71,8 @@ def _type_of(value: Any, specialized: bool) -> str:
     """As Triton sees it at a launch."""
     if isinstance(value, TensorDescriptor):
         return f"tensordesc<{_TYPES[value.base.dtype]}{list(value.block_shape)}>"
+    if isinstance(value, GluonDescriptor):
+        return f"tensordesc<{_TYPES[value.base.dtype]}{list(value.block_shape)},{value.layout!r}>"
     if isinstance(value, Tensor):
         return f"*{_TYPES[value.dtype]}" + (":16" if value.data_ptr() % 16 == 0 else "")
     if isinstance(value, int):

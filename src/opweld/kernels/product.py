@@ -12,6 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opweld.kernels.devices import architecture, processors
 from opweld.kernels.matmul import combine, multiply, multiply_tma  # pyright: ignore[reportUnknownVariableType]
+from opweld.kernels.matmul_specialized import specialized_launch
 from opweld.kernels.registration import is_traced, launch
 from opweld.kernels.sizes import ceil_div
 from opweld.kernels.variant import Variant, variant
@@ -37,6 +38,7 @@ class Configuration:
         programs: with tma, how many stay on each multiprocessor; of 0 each takes one tile.
         flat: with tma, loads of the next tile run while one is stored.
         stores_tma: with tma, results are stored through a descriptor, too.
+        specialized: with tma and 128 rows, warps of their own load (`matmul_specialized`), of 16 bits on sm_90.
     """
 
     block_m: int
@@ -51,10 +53,12 @@ class Configuration:
     programs: int = 1
     flat: bool = True
     stores_tma: bool = False
+    specialized: bool = False
 
     def __str__(self) -> str:
         suffix = f"{' tma' if self.tma else ''}{f' split {self.split}' if self.split > 1 else ''}"
         suffix += f"{'' if self.flat else ', not flat'}{', stored by tma' if self.stores_tma else ''}"
+        suffix += f", {self.parts} parts of {self.group}, specialised" if self.specialized else ""
         suffix += "" if self.programs == 1 else f", {self.programs} programs" if self.programs else ", a tile a program"
         return f"{self.block_m}x{self.block_n}x{self.block_k} w{self.warps} s{self.stages}{suffix}"
 
@@ -85,6 +89,16 @@ CANDIDATES = (
     Configuration(128, 128, 64, 8, 4),
 )
 """Configurations for 16 bits that a benchmark may try in place of `configuration`'s."""
+
+SPECIALIZED = (
+    Configuration(128, 256, 64, 8, 4, tma=True, parts=4, specialized=True),
+    Configuration(128, 256, 64, 8, 4, tma=True, parts=4, group=16, specialized=True),
+    Configuration(128, 256, 64, 8, 4, tma=True, parts=2, specialized=True),
+    Configuration(128, 256, 64, 8, 3, tma=True, parts=2, specialized=True),
+    Configuration(128, 256, 32, 8, 6, tma=True, parts=2, specialized=True),
+    Configuration(128, 128, 64, 8, 5, tma=True, parts=1, specialized=True),
+)
+"""The same with specialised warps. None is a default before one is measured."""
 
 
 def configuration(
@@ -128,7 +142,7 @@ def configuration(
 def without_tma(chosen: Configuration) -> Configuration:
     """The same tile through pointers, whose pipeline has a stage less: of the 227 KB each takes as much."""
     stages = min(chosen.stages, 3) if chosen.block_m * chosen.block_n > 128 * 128 else chosen.stages
-    return replace(chosen, stages=stages, tma=False, programs=1, flat=True, stores_tma=False)
+    return replace(chosen, stages=stages, tma=False, programs=1, flat=True, stores_tma=False, specialized=False)
 
 
 def saving_parts(parts: int) -> int:
@@ -169,9 +183,17 @@ def product(
     if out.numel() == 0:
         return out, saved
     nothing = out.new_empty(0)
-    chosen = chosen or configuration(architecture(a.device), a.dtype, (m, n, k), processors(a.device), precision)
+    arch = architecture(a.device)
+    chosen = chosen or configuration(arch, a.dtype, (m, n, k), processors(a.device), precision)
     if chosen.tma and (is_traced() or k < chosen.block_k or not (is_described(a) and is_described(b))):
         chosen = without_tma(chosen)
+    unsaved = not save and scales is None
+    if chosen.specialized and unsaved and arch // 10 == 9 and _specializes(out, a, b, residual):
+        specialized_launch(
+            out, a, b, bias, residual, activation, block_n=chosen.block_n, block_k=chosen.block_k, stages=chosen.stages,
+            parts=chosen.parts, group=chosen.group, cores=processors(a.device),
+        ).run(a.device)  # fmt: skip
+        return out, saved
     if save:
         chosen = replace(chosen, parts=saving_parts(chosen.parts))
     residual_rows = nothing if residual is None else residual
@@ -226,6 +248,12 @@ def product(
             BLOCK_N=COMBINED[1], num_warps=4,
         )  # fmt: skip
     return out, saved
+
+
+def _specializes(out: Tensor, a: Tensor, b: Tensor, residual: Tensor | None) -> bool:
+    """Whether warps may be specialised: 16 bits, operands along the sum, descriptors of what is stored and added."""
+    along = a.stride(1) == b.stride(1) == 1 and a.itemsize == out.itemsize == 2
+    return along and is_described(out) and (residual is None or is_described(residual))
 
 
 def _arithmetic(dtype: torch.dtype, precision: Precision, chosen: Configuration) -> dict[str, Any]:

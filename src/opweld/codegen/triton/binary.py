@@ -89,7 +89,7 @@ def compile_kernel(
     """Compiles a kernel for a GPU of one architecture. May be called by several threads at once.
 
     Args:
-        kernel: a function of `triton.jit`, made in a process without TRITON_INTERPRET.
+        kernel: a function of `triton.jit` or `gluon.jit`, made in a process without TRITON_INTERPRET.
         signature: argument -> type as Triton writes it: "*bf16", "i32", "constexpr", "tensordesc<bf16[128, 64]>". A
             suffix ":16" says that the address or number is a multiple of 16.
         constants: argument -> value; its type may be missing from `signature`.
@@ -120,7 +120,11 @@ def compile_kernel(
     multiples = {*divisible, *(argument for argument, kind in signature.items() if kind.endswith(_MULTIPLE))}
     attributes = {(names.index(argument),): [_DIVISIBLE] for argument in names if argument in multiples}
     try:
-        source = compiler.ASTSource(function, types, dict(constants), attributes)
+        if function.is_gluon():
+            source_of = import_module("triton.experimental.gluon._runtime").GluonASTSource
+        else:
+            source_of = compiler.ASTSource
+        source = source_of(function, types, dict(constants), attributes)
         options = {"num_warps": warps, "num_stages": stages}
         made: Any = compiler.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     except Exception as error:

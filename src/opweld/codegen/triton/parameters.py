@@ -30,7 +30,7 @@ _BYTES: Final = {
     "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, TENSOR_MAP: 128,
 }  # fmt: skip
 
-_DESCRIPTOR = re.compile(r"tensordesc<([^\[>]*)\[([^\]]*)\]>")
+_DESCRIPTOR = re.compile(r"tensordesc<([^\[>]*)\[([^\]]*)\](?:,.*)?>")
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+\w+\s*\(([^)]*)\)")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.[usbf](\d+)[^,\[]*(?:\[(\d+)\])?")
 
