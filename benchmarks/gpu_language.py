@@ -132,7 +132,7 @@ def runner_of(name: str, model: Any, target: str, blocks: int) -> CompiledRunner
         "llama", shape.vocabulary, shape.hidden, shape.layers, shape.heads, shape.kv_heads, size, shape.inner, CONTEXT,
         EPSILON, (rope,) * shape.layers, (None,) * shape.layers, size**-0.5, tied=True,
     )  # fmt: skip
-    source = DecoderSource(config, weights_of(model, shape.layers), BLOCK, lambda _: f"random {name}", DType.BF16)
+    source = DecoderSource(config, weights_of(model, shape.layers), BLOCK, lambda _: f"random {name}", DType.BF16, True)
     compiled = opweld.compile(source, states=STATES, dim_hints=HINTS, target=target, precision="bf16")
     return CompiledRunner(compiled, config, BLOCK, blocks, CONTEXT, division_for_gpu(config))
 

@@ -15,6 +15,7 @@ import pytest
 
 import opweld
 from opweld.errors import RunError
+from opweld.runtime.cuda.sizes import evaluate
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
 
@@ -39,6 +40,11 @@ def check(model: Any, feeds: dict[str, Array], tolerance: float = 2e-5, **option
         assert array.dtype == expected[name].dtype and array.shape == expected[name].shape
         np.testing.assert_allclose(array, expected[name], tolerance, tolerance * max(1.0, np.abs(expected[name]).max()))
     return compiled
+
+
+def steps_of(model: opweld.Model) -> list[dict[str, Any]]:
+    variants = json.loads((model.path / "cuda.json").read_text())["variants"]
+    return [step for variant in variants.values() for step in variant["steps"]]
 
 
 def text_of(model: opweld.Model) -> str:
@@ -230,6 +236,19 @@ def test_bfloat16_by_permission() -> None:
     # Two operands rounded to 8 bits, and the interpreter truncates.
     assert np.linalg.norm(found - expected) < 2e-2 * np.linalg.norm(expected)
     assert "narrow_product" in text_of(compiled).split("@triton.jit", 1)[1]
+
+
+def test_products_of_any_number_of_rows_have_blocks_for_few_and_for_many() -> None:
+    model = model_of((node("MatMul", ["x", "w"], "y"),), {"x": ("batch", 64)}, ("y",), weights(w=(64, 256)))
+    compiled = opweld.compile(model, target="sm_90", precision="bf16")
+    products = [step for step in steps_of(compiled) if step["code"].startswith("contraction")]
+    assert len(products) == 2 and products[0]["code"] != products[1]["code"]
+    x = np.random.default_rng(9).standard_normal((200, 64), np.float32)
+    few, many = (compiled.run({"x": x[:count]})["y"] for count in (5, 200))
+    np.testing.assert_allclose(few, many[:5], rtol=1e-5, atol=1e-5)
+    for count in (1, 32, 33, 200):
+        grids = [evaluate(step["grid"][0], {"batch": count}) for step in products]
+        assert [programs > 0 for programs in grids] == [count <= 32, count > 32]
 
 
 AHEAD = """

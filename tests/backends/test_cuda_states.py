@@ -12,7 +12,7 @@ import pytest
 import opweld
 from opweld.errors import AssumptionError, InputError, RunError, StateError, UnsupportedError
 from opweld.runtime.cuda.state import CudaState
-from tests.backends.test_cuda import parsed
+from tests.backends.test_cuda import parsed, steps_of
 from tests.unit.runtime.kept_models import MODELS, Kept, cache, counter, failing_counter
 from tests.unit.runtime.test_state import fed
 
@@ -21,11 +21,6 @@ Array = np.ndarray[Any, Any]
 
 def compiled(kept: Kept) -> opweld.Model:
     return opweld.compile(kept.model, states=kept.states, target="sm_90")
-
-
-def steps_of(model: opweld.Model) -> list[dict[str, Any]]:
-    variants = json.loads((model.path / "cuda.json").read_text())["variants"]
-    return [step for variant in variants.values() for step in variant["steps"]]
 
 
 @pytest.mark.parametrize("name", MODELS)

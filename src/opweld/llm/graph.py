@@ -25,17 +25,20 @@ from opweld.llm.weights import Weights
 from opweld.tensor.dtype import DType
 
 
-def decoder_graph(config: Config, weights: Weights, block: int, pool: DType = DType.F32) -> ir.Graph:
-    """The graph of a decoder with blocks of so many tokens, whose keys and values are kept as `pool`.
+def decoder_graph(
+    config: Config, weights: Weights, block: int, pool: DType = DType.F32, joined: bool = False
+) -> ir.Graph:
+    """The graph of a decoder with blocks of so many tokens, whose keys and values are kept as `pool`. joined: whether
+    queries, keys and values are computed by one product, for which integers in blocks are decoded.
 
     Raises ModelError naming a weight that is missing or of another shape."""
-    return _Builder(config, weights, block, pool).built()
+    return _Builder(config, weights, block, pool, joined).built()
 
 
 class _Builder(GraphBuilder):
-    def __init__(self, config: Config, weights: Weights, block: int, pool: DType) -> None:
+    def __init__(self, config: Config, weights: Weights, block: int, pool: DType, joined: bool) -> None:
         super().__init__(config.architecture, weights)
-        self._config, self._block, self._pool = config, block, pool
+        self._config, self._block, self._pool, self._joined = config, block, pool, joined
 
     def built(self) -> ir.Graph:
         config = self._config
@@ -130,9 +133,12 @@ class _Builder(GraphBuilder):
     ) -> tuple[ir.Value, ir.Value, ir.Value]:
         config, name, fed = self._config, f"layers.{number}", self._fed
         size = config.head_size
-        queries = self._linear(f"{name}.query", given, config.heads * size)
-        new_keys = self._linear(f"{name}.key", given, config.kv_heads * size)
-        new_values = self._linear(f"{name}.value", given, config.kv_heads * size)
+        names = [f"{name}.{part}" for part in ("query", "key", "value")]
+        rows = [heads * size for heads in (config.heads, config.kv_heads, config.kv_heads)]
+        if self._joined:
+            queries, new_keys, new_values = self._linears(names, given, rows)
+        else:
+            queries, new_keys, new_values = (self._linear(*own) for own in zip(names, [given] * 3, rows, strict=True))
         queries = self._head_norm(f"{name}.query_norm", queries, config.heads)
         new_keys = self._head_norm(f"{name}.key_norm", new_keys, config.kv_heads)
         rope = config.ropes[number]

@@ -72,6 +72,24 @@ class GraphBuilder:
             found = self._node("Add", found, self._value(f"{name}.bias", self._floats(f"{name}.bias")))
         return found
 
+    def _linears(self, names: Sequence[str], x: ir.Value, rows: Sequence[int]) -> list[ir.Value]:
+        """Several linear layers of one x as one product, whose results are parts of its own: where a product takes as
+        long as it takes to begin one."""
+        read = [self._read(name) for name in names]
+        for name, weight, count in zip(names, read, rows, strict=True):
+            if weight.shape[0] != count:
+                raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {count} rows")
+        values = [one.values() if isinstance(one, Blocked) else np.asarray(one, np.float32) for one in read]
+        found = self._node("MatMul", x, self._value(f"{names[0]}.joined", np.concatenate(values).T))
+        if any(f"{name}.bias" in self._weights for name in names):
+            biases = [
+                self._floats(f"{name}.bias") if f"{name}.bias" in self._weights else np.zeros(count, np.float32)
+                for name, count in zip(names, rows, strict=True)
+            ]
+            found = self._node("Add", found, self._value(f"{names[0]}.joined.bias", np.concatenate(biases)))
+        others = [ir.Value(f"{self._where}.part.{len(self._nodes)}.{n}") for n in range(1, len(rows))]
+        return [self._node("Split", found, self._array(list(rows)), more=others, axis=1), *others]
+
     def _grouped(self, chosen: ir.Value, experts: int) -> Pairs:
         """Pairs of tokens [tokens, k] and the experts that they chose, by their expert."""
         starts = ir.Value(f"{self._where}.starts.{len(self._nodes)}")

@@ -21,7 +21,6 @@ from opweld.llm.files import Opened, OpenedEncoder, open_encoder, open_model
 from opweld.llm.memory import Memory, memory_for
 from opweld.llm.source import STATES, DecoderSource, EncoderSource
 from opweld.llm.step import Progress
-from opweld.llm.weights import decoded
 from opweld.llm.work import Division
 from opweld.tensor.dtype import DType
 
@@ -140,8 +139,8 @@ def compiled(
     progress: Progress | None = None,
 ) -> Model:
     """The compiled graph of a model, from the cache where it is there."""
-    weights = decoded(opened.weights) if target_of(target).kind == "gpu" else opened.weights
-    source = DecoderSource(opened.config, weights, BLOCK, _identity(opened), CACHES[cache])
+    on_gpu = target_of(target).kind == "gpu"
+    source = DecoderSource(opened.config, opened.weights, BLOCK, _identity(opened), CACHES[cache], on_gpu)
     return compile(
         source,
         progress=progress,

@@ -73,20 +73,24 @@ class LanguageSource(Source):
 
 @dataclass(frozen=True, eq=False)
 class DecoderSource(LanguageSource):
-    """A decoder, whose graph `llm/graph.py` makes. pool: what keys and values are kept as."""
+    """A decoder, whose graph `llm/graph.py` makes. pool: what keys and values are kept as. for_gpu: integers in blocks
+    are decoded, and products of the same operand are one."""
 
     config: Config
     pool: DType = DType.F32
+    for_gpu: bool = False
 
     def digest(self, cache: Cache) -> str:
         """See `Source.digest`."""
-        return f"decoder {self.block} {self.pool!r} {self.identity(cache)}"
+        return f"decoder {self.block} {self.pool!r} {self.for_gpu} {self.identity(cache)}"
 
     def graph(self) -> ir.Graph:
         """See `LanguageSource.graph`."""
         from opweld.llm.graph import decoder_graph
+        from opweld.llm.weights import decoded
 
-        return decoder_graph(self.config, self.weights, self.block, self.pool)
+        weights = decoded(self.weights) if self.for_gpu else self.weights
+        return decoder_graph(self.config, weights, self.block, self.pool, self.for_gpu)
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,10 +107,16 @@ def _blocked(rng: np.random.Generator, rows: int, columns: int, bits: int) -> Bl
 
 
 def runner_of(
-    config: Config, weights: Weights, blocks: int = 64, pool: DType = DType.F32, **options: Any
+    config: Config,
+    weights: Weights,
+    blocks: int = 64,
+    pool: DType = DType.F32,
+    for_gpu: bool = False,
+    **options: Any,
 ) -> CompiledRunner:
     """The compiled decoder."""
-    source = DecoderSource(config, weights, BLOCK, lambda cache: repr((config.identity(), digest(weights))), pool)
+    identity = repr((config.identity(), digest(weights)))
+    source = DecoderSource(config, weights, BLOCK, lambda cache: identity, pool, for_gpu)
     model = opweld.compile(source, states=STATES, dim_hints={"T": 1}, **options)
     return CompiledRunner(model, config, BLOCK, blocks, config.context)
 

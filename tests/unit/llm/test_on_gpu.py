@@ -28,11 +28,11 @@ TOKENS = [int(token) for token in np.random.default_rng(0).integers(0, 97, 60)]
 
 def on_gpu(name: str, pool: DType = DType.F32, precision: str = "fp32") -> CompiledRunner:
     config = CONFIGS[name]
-    runner = runner_of(config, weights_of(config), 8, pool, target="sm_90", precision=precision)
+    runner = runner_of(config, weights_of(config), 8, pool, True, target="sm_90", precision=precision)
     return CompiledRunner(runner.model, config, BLOCK, 8, config.context, division_for_gpu(config))
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma"])
+@pytest.mark.parametrize("name", ["llama", "gemma", "gpt2"])
 def test_prompts_and_single_tokens_share_a_step(name: str) -> None:
     config = CONFIGS[name]
     right = Decoder(config, weights_of(config))

@@ -96,8 +96,10 @@ class Realiser:
             if rows.constant is not None or shape.operand not in HALVES or self._expected(rows) > FEW:
                 return [own]
             # Blocks for few rows read what is multiplied with them again and again where there are many.
-            are_many = minimum(1, floordiv(rows, FEW + 1))
-            return [launched_where(own, 1 - are_many), launched_where(made(MANY), are_many)]
+            are_many, other = minimum(1, floordiv(rows, FEW + 1)), made(MANY)
+            if other.launched == own.launched:
+                return [own]
+            return [launched_where(own, 1 - are_many), launched_where(other, are_many)]
         return [elementwise(nest, storage.root, tensor.dtype, self._of_elements(nest), wide, region.origin)]
 
     def _attention(self, region: Region) -> Kernel:
