@@ -1,5 +1,6 @@
 """A connection over HTTP, which no client holds for nothing. The guard limits requests from their body on; what comes
-before it, and how long an answer lies here that nobody takes, is limited here."""
+before it, and how long an answer lies here that nobody takes, is limited here. Meanwhile it has its part of the memory
+for requests, so that those who take nothing are not forgotten when others are let in."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from opweld.serve.after import After
 from opweld.serve.limits import Limits
 from opweld.serve.transport import Gathering
+from opweld.serve.visits import Visits
 
 
 class Connection(HttpToolsProtocol):
@@ -22,6 +24,7 @@ class Connection(HttpToolsProtocol):
     """
 
     limits: Limits
+    visits: Visits
     idle: After[Connection]
     _in_head: bool = False
     """Whether a request has begun whose headers are not complete."""
@@ -34,6 +37,10 @@ class Connection(HttpToolsProtocol):
 
     _most: int = 0
     """Bytes that came since the request began, with what was there before it and behind its headers."""
+
+    _untaken: int = 0
+    """Bytes of answers in memory, since the client takes less of them than there is. Until it is written, an answer is
+    among what visits have."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _answer_timer: asyncio.TimerHandle | None = None
@@ -49,7 +56,12 @@ class Connection(HttpToolsProtocol):
         self._head_timer = _cancelled(self._head_timer)
         self._answer_timer = _cancelled(self._answer_timer)
         super().connection_lost(exc)
+        self._has_untaken(0)
         self._gone()
+
+    def _has_untaken(self, size: int) -> None:
+        self.visits.keep(size - self._untaken)
+        self._untaken = size
 
     def _gone(self) -> None:
         """It is counted no more."""
@@ -101,11 +113,13 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client takes less of an answer than there is."""
         super().pause_writing()
+        self._has_untaken(self.transport.get_write_buffer_size())
         self._expect_taking()
 
     def resume_writing(self) -> None:
         """It has taken most of it."""
         super().resume_writing()
+        self._has_untaken(0)
         self._answer_timer = _cancelled(self._answer_timer)
 
     def send_400_response(self, msg: str) -> None:
@@ -149,10 +163,11 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def connection_of(limits: Limits, gone: Callable[[], object] = lambda: None) -> type[Connection]:
+def connection_of(limits: Limits, visits: Visits, gone: Callable[[], object]) -> type[Connection]:
     """The connections of a server: uvicorn makes them of a class.
 
     Args:
+        visits: have the memory for requests and answers.
         gone: is called when one has ended."""
 
     class Limited(Connection):
@@ -161,7 +176,7 @@ def connection_of(limits: Limits, gone: Callable[[], object] = lambda: None) -> 
         def _gone(self) -> None:
             gone()
 
-    Limited.limits = limits
+    Limited.limits, Limited.visits = limits, visits
     Limited.idle = After(limits.idle, Connection.timeout_keep_alive_handler)
     return Limited
 

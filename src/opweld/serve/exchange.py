@@ -50,8 +50,9 @@ class Exchange:
         return b"".join(pieces)
 
     async def answer(self, answer: Answer) -> None:
-        """Sends an answer."""
+        """Sends an answer. Raises Refusal where all visits together would have too many bytes."""
         visit = self._visit
+        visit.hold(len(answer.body))
         visit.status = 200
         headers = [
             (b"content-type", answer.content_type),

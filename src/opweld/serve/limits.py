@@ -22,8 +22,8 @@ class Limits:
         answers: that one request may ask for: prompts times `n`, or `best_of`.
         seconds: from a request's first byte to the last one of its answer.
         drain: seconds that answers have to end when the server stops.
-        in_flight: bytes of all requests that are being answered; None: a quarter of the memory that is free when the
-            server starts, or as many as four requests may have.
+        in_flight: bytes of all requests that are being answered, and of answers that clients have not taken; None: a
+            quarter of the memory that is free when the server starts, or as many as four requests may have.
         head: bytes of what comes before a body over HTTP, the path and the headers.
         head_seconds: that a client has to send them.
         idle: seconds that a connection is kept between requests. Load balancers keep theirs for 60 s at most by default

@@ -144,6 +144,10 @@ class Visits:
             raise busy()
         self._held += size
 
+    def keep(self, size: int) -> None:
+        """So many bytes more are in memory, however much there is: of answers that are given; negative: less."""
+        self._held += size
+
     def enter(self, visit: Visit) -> None:
         """It is there."""
         self._there.add(visit)

@@ -106,6 +106,32 @@ def test_who_does_not_take_an_answer_loses_it() -> None:
         eventually(lambda: not running.server.server_state.connections)
 
 
+def test_an_answer_that_nobody_takes_has_memory() -> None:
+    # There is room for one answer, and not for one and what sockets do not hold of another.
+    limits = Limits(drain=0.0, in_flight=40 << 20, seconds=PATIENCE_S)
+    with serving(limits, interfaces=[large]) as running:
+        with connect(running) as connection, connect(running) as other:
+            connection.sendall(head("/large", 0, "GET"))
+            assert connection.recv(1)
+            status, _, answer = ask(running, head("/large", 0, "GET"))
+            assert status == 429 and "all memory" in answer["error"]["message"]
+            assert ask(running, head("/v1/models", 0, "GET"))[0] == 200
+            left = 32 << 20
+            while left > 0:
+                left -= len(connection.recv(1 << 20))
+            other.sendall(head("/large", 0, "GET"))
+            assert other.recv(12) == b"HTTP/1.1 200"
+            assert ask(running, head("/large", 0, "GET"))[0] == 429
+        # Who goes away leaves it to others.
+        eventually(lambda: is_answered(running))
+
+
+def is_answered(running: Running) -> bool:
+    with connect(running) as connection:
+        connection.sendall(head("/large", 0, "GET", Connection="close"))
+        return until_closed(connection).startswith(b"HTTP/1.1 200")
+
+
 def test_who_does_not_take_an_answer_does_not_hold_up_the_end() -> None:
     with serving(Limits(drain=0.0), interfaces=[large]) as running, connect(running) as connection:
         connection.sendall(head("/large", 0, "GET"))
