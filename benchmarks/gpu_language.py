@@ -183,12 +183,13 @@ def device_seconds(runner: CompiledRunner) -> float | None:
     if not isinstance(machine, Resident):
         return None
     prepared: Any = next(reversed(vars(machine)["_prepared"].values()))
+    own = {number: prepared.own(number) for number in (*prepared.inputs, *prepared.outputs)}
     with machine.device.current():
         begin, end = Event(machine.device), Event(machine.device)
-        prepared.launch(machine.stream)
+        prepared.launch(machine.stream, own)
         begin.record(machine.stream)
         for _ in range(STEPS):
-            prepared.launch(machine.stream)
+            prepared.launch(machine.stream, own)
         end.record(machine.stream)
         machine.stream.synchronize()
     return end.elapsed(begin) / STEPS
@@ -198,8 +199,9 @@ def costly(runner: CompiledRunner, most: int = 8) -> list[str]:
     """The kernels of the last step that take longest, each with how often it runs and all of its microseconds."""
     machine: Any = runner.model.session._opened.machine  # type: ignore[attr-defined]
     prepared = next(reversed(machine._prepared.values()))
+    own = {number: prepared.own(number) for number in (*prepared.inputs, *prepared.outputs)}
     with machine.device.current():
-        spans = prepared.clocked(machine.stream)
+        spans = prepared.clocked(machine.stream, own)
     found: dict[str, tuple[int, float]] = {}
     for step, (begin, end) in zip(prepared.bound.expanded(), spans, strict=True):
         count, total = found.get(step.code, (0, 0.0))

@@ -233,18 +233,37 @@ class Cuda(Opened):
 
     def run_state(self, arrays: list[Array], state: State) -> list[Array]:
         """See `Opened`."""
+        return self._run_state(arrays, state, self.machine.run)[0]
+
+    def clocked_state(self, arrays: list[Array], state: State) -> tuple[list[Array], PlanDescription, Clocked]:
+        """See `Opened`, and `clocked`."""
+        machine, clocks = self.machine, list[tuple[float, float]]()
+        if not isinstance(machine, Resident):
+            return super().clocked_state(arrays, state)
+
+        def run(bound: Bound, fed: list[Array], kept: Sequence[Any]) -> list[Array]:
+            made, times = machine.run_clocked(bound, fed, kept)
+            clocks.extend(times)
+            return made
+
+        outputs, bound = self._run_state(arrays, state, run)
+        return outputs, _description(bound), _clocked(clocks)
+
+    def _run_state(
+        self, arrays: list[Array], state: State, run: Callable[[Bound, list[Array], Sequence[Any]], list[Array]]
+    ) -> tuple[list[Array], Bound]:
+        """The outputs of a run with a state, and what was run."""
         assert isinstance(state, CudaState)
         self.check_shapes(arrays)
         with state.run() as kept:
             bound = self._bind_state(arrays, state, kept)
             values = {**dict(zip((info.name for info in self.manifest.inputs), arrays, strict=True)), **kept}
-            held = [state.bytes_of(value.before.name) for value in bound.variant.states]
-            state.begin()
-            made = self.machine.run(bound, [values[fed.name] for fed in bound.variant.inputs], held)
             names = [value.before.name for value in bound.variant.states]
+            state.begin()
+            made = run(bound, [values[fed.name] for fed in bound.variant.inputs], [*map(state.bytes_of, names)])
             state.done(dict(zip(names, bound.states, strict=True)))
         by_name = dict(zip((fed.name for fed in bound.variant.outputs), made, strict=True))
-        return [by_name[info.name] for info in self.manifest.outputs]
+        return [by_name[info.name] for info in self.manifest.outputs], bound
 
     def _bind_state(self, arrays: list[Array], state: CudaState, kept: Mapping[str, Array]) -> Bound:
         fed = dict(zip((info.name for info in self.manifest.inputs), arrays, strict=True))
@@ -270,17 +289,7 @@ class Cuda(Opened):
             return super().plan(arrays)
         self.check_shapes(arrays)
         _, bound = self._first_that_fits(0, dict(zip(self._program.flow.inputs, arrays, strict=True)))
-        steps = tuple(
-            Step(step.code or step.kind, ", ".join(step.origin), number, 1, 0, 0, 0)
-            for number, step in enumerate(bound.expanded())
-        )
-        total = sum(
-            bytes_of(buffer, elements)
-            for buffer, elements in zip(bound.variant.buffers, bound.elements, strict=True)
-            if buffer.kind == "arena"
-        )
-        outputs = tuple((shape, np.dtype(dtype)) for shape, dtype in bound.outputs)
-        return PlanDescription(outputs, bound.variant.name, bound.arena, total, bound.arena, 0, 1, steps)
+        return _description(bound)
 
     def clocked(self, arrays: list[Array]) -> tuple[list[Array], Clocked]:
         """See `Opened`: by events of the device around each step, so that launches are not hidden, as they are in the
@@ -290,9 +299,7 @@ class Cuda(Opened):
         self.check_shapes(arrays)
         _, bound = self._first_that_fits(0, dict(zip(self._program.flow.inputs, arrays, strict=True)))
         outputs, times = self.machine.run_clocked(bound, arrays)
-        spans = [(int(begin * 1e9), int(end * 1e9), int((end - begin) * 1e9), 1) for begin, end in times]
-        wall = spans[-1][1] if spans else 0
-        return outputs, Clocked(wall, np.array([spans], np.int64).reshape(1, len(spans), TIMING_FIELDS))
+        return outputs, _clocked(times)
 
     def _take(self, number: int, values: Mapping[str, Array]) -> tuple[int, Mapping[str, Array]]:
         position, bound = self._first_that_fits(number, values)
@@ -325,6 +332,25 @@ class Cuda(Opened):
             if len(self._bound) > PLANS:
                 self._bound.popitem(last=False)
         return found
+
+
+def _description(bound: Bound) -> PlanDescription:
+    steps = tuple(
+        Step(step.code or step.kind, ", ".join(step.origin), number, 1, 0, 0, 0)
+        for number, step in enumerate(bound.expanded())
+    )
+    total = sum(
+        bytes_of(buffer, elements)
+        for buffer, elements in zip(bound.variant.buffers, bound.elements, strict=True)
+        if buffer.kind == "arena"
+    )
+    outputs = tuple((shape, np.dtype(dtype)) for shape, dtype in bound.outputs)
+    return PlanDescription(outputs, bound.variant.name, bound.arena, total, bound.arena, 0, 1, steps)
+
+
+def _clocked(times: Sequence[tuple[float, float]]) -> Clocked:
+    spans = [(int(begin * 1e9), int(end * 1e9), int((end - begin) * 1e9), 1) for begin, end in times]
+    return Clocked(spans[-1][1] if spans else 0, np.array([spans], np.int64).reshape(1, len(spans), TIMING_FIELDS))
 
 
 class _Arrays:

@@ -91,10 +91,12 @@ class Resident:
             prepared.launch(self.stream, addresses)
             return prepared.found(self.stream)
 
-    def run_clocked(self, bound: Bound, arrays: Sequence[Array]) -> tuple[list[Array], list[tuple[float, float]]]:
+    def run_clocked(
+        self, bound: Bound, arrays: Sequence[Array], kept: Sequence[KeptMemory] = ()
+    ) -> tuple[list[Array], list[tuple[float, float]]]:
         """The outputs, and when each step ran: see `Prepared.clocked`."""
         with self._lock, self.device.current():
-            prepared, addresses = self._fed(bound, arrays)
+            prepared, addresses = self._fed(bound, arrays, [memory.address for memory in kept])
             clocks = prepared.clocked(self.stream, addresses)
             return prepared.found(self.stream), clocks
 

@@ -64,6 +64,15 @@ def test_a_run_copies_all_that_is_fed_at_once_and_launches_a_graph(machine: Resi
     assert calls == ["cuMemcpyHtoDAsync", "cuGraphLaunch", "cuMemcpyDtoHAsync"]
 
 
+def test_clocks_of_a_run_with_a_state(machine: Resident) -> None:
+    kept, x = machine.keep(8), np.array([1, 2], np.float32)
+    bound = bind(VARIANT, {"x": x, "s": x})
+    machine.run(bound, [x], [kept])
+    (y,), clocks = machine.run_clocked(bound, [2 * x], [kept])
+    assert y.tolist() == [1, 2] and kept.view().view(np.float32).tolist() == [2, 4]
+    assert len(clocks) == 2 and all(end > begin for begin, end in clocks)
+
+
 def test_what_is_large_is_copied_from_where_it_lies(machine: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged, "STAGED", 8)
     kept, x = machine.keep(12), np.array([1, 2, 3], np.float32)
