@@ -16,7 +16,7 @@ from opweld.runtime.cuda.host import call_host
 from opweld.runtime.cuda.memory import Memory, Pinned
 from opweld.runtime.cuda.module import Function
 from opweld.runtime.cuda.program import Launch
-from opweld.runtime.cuda.staged import Staged, staged
+from opweld.runtime.cuda.staged import parts_of
 from opweld.runtime.cuda.stream import Event, Graph, Stream
 from opweld.runtime.plan import Array
 
@@ -117,7 +117,6 @@ class Prepared:
             total += _aligned(bytes_of(variant.buffers[number], bound.elements[number]))
         self._own_bytes, self.bytes = total, self._memory.size + total
         """All that it takes of the GPU, with memory for inputs and outputs."""
-        self._staged: tuple[Staged | None, Staged | None] | None = None
 
     def own(self, number: int) -> int:
         """The address of an input or output in the memory that the variant keeps for them."""
@@ -125,41 +124,34 @@ class Prepared:
             self._own = Memory(self._resident.device, self._own_bytes)
         return self._own.address + self._offsets[number]
 
-    def _sides(self) -> tuple[Staged | None, Staged | None]:
-        """What inputs and outputs are copied by."""
-        if self._staged is None:
-            sizes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in self.bound.outputs]
-            device = self._resident.device
-            self._staged = (
-                staged(device, [self.own(number) for number in self.inputs], self.bound.inputs),
-                staged(device, [self.own(number) for number in self.outputs], sizes),
-            )
-        return self._staged
-
     def feed(self, stream: Stream, arrays: Sequence[Array]) -> None:
-        """Copies arrays of the host to its own memory for inputs. What it was fed before must have arrived."""
-        side, _ = self._sides()
-        if side is None:
+        """Copies arrays of the host to its own memory for inputs. What was fed before must have arrived."""
+        offsets, sizes = [self._offsets[number] for number in self.inputs], self.bound.inputs
+        box = self._resident.staging.inbox(_extent(offsets, sizes))
+        if box is None:
             for number, array in zip(self.inputs, arrays, strict=True):
                 stream.copy_in(self.own(number), np.ascontiguousarray(array))
             return
-        for part, array in zip(side.parts, arrays, strict=True):
+        for part, array in zip(parts_of(box, offsets, sizes), arrays, strict=True):
             part[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        stream.copy_in(side.address, side.memory)
+        stream.copy_in(self.own(self.inputs[0]), box)
 
     def found(self, stream: Stream) -> list[Array]:
         """The outputs in its own memory as new arrays, behind what the stream was given. Raises what `check` does."""
-        outputs = [np.empty(shape, dtype) for shape, dtype in self.bound.outputs]
-        _, side = self._sides()
-        if side is None:
+        first = self._offsets[self.outputs[0]] if self.outputs else 0
+        offsets = [self._offsets[number] - first for number in self.outputs]
+        kinds = self.bound.outputs
+        sizes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in kinds]
+        box = self._resident.staging.outbox(_extent(offsets, sizes))
+        if box is None:
+            outputs = [np.empty(shape, dtype) for shape, dtype in kinds]
             for array, number in zip(outputs, self.outputs, strict=True):
                 stream.copy_out(array, self.own(number))
-            self.check(stream)
-            return outputs
-        stream.copy_out(side.memory, side.address)
+        else:
+            parts = zip(parts_of(box, offsets, sizes), kinds, strict=True)
+            outputs = [part.view(dtype).reshape(shape) for part, (shape, dtype) in parts]
+            stream.copy_out(box, self.own(self.outputs[0]))
         self.check(stream)
-        for array, part in zip(outputs, side.parts, strict=True):
-            array.reshape(-1).view(np.uint8)[:] = part
         return outputs
 
     def reaches(self, number: int, address: int, size: int) -> bool:
@@ -285,3 +277,8 @@ class Prepared:
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _extent(offsets: Sequence[int], sizes: Sequence[int]) -> int:
+    """From the first of some pieces to the end of the last one."""
+    return max((at + size for at, size in zip(offsets, sizes, strict=True)), default=0)

@@ -16,6 +16,7 @@ from opweld.runtime.cuda.memory import Memory
 from opweld.runtime.cuda.module import Function, Module
 from opweld.runtime.cuda.prepared import Prepared
 from opweld.runtime.cuda.program import Program
+from opweld.runtime.cuda.staged import Staging
 from opweld.runtime.cuda.state import KeptBytes
 from opweld.runtime.cuda.stream import Event, Stream
 from opweld.runtime.plan import Array
@@ -72,6 +73,7 @@ class Resident:
         self.weights = Memory(self.device, weights.nbytes)
         self.stream.copy_in(self.weights.address, weights)
         self.stream.synchronize()
+        self.staging = Staging(self.device)
         self._functions: dict[str, tuple[Function, tuple[str, ...]]] = {}
         self._prepared: OrderedDict[tuple[int, ...], Prepared] = OrderedDict()
         self._lock = threading.Lock()

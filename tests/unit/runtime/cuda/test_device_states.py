@@ -79,6 +79,23 @@ def test_what_is_large_is_copied_from_where_it_lies(machine: Resident, monkeypat
     assert [run(machine, x, kept), run(machine, x, kept)] == [[0, 0, 0], [1, 2, 3]]
 
 
+def test_what_was_found_stays_as_it_was_and_its_memory_is_used_again(machine: Resident) -> None:
+    kept = machine.keep(8)
+    rows = [np.array([number, -number], np.float32) for number in range(6)]
+    bound = bind(VARIANT, {"x": rows[0], "s": rows[0]})
+    found = [machine.run(bound, [row], [kept])[0] for row in rows]
+    assert [array[0] for array in found] == [0, 0, 1, 2, 3, 4]
+    places = {array.ctypes.data for array in found}
+    assert len(places) == 6
+    assert not machine.staging.free
+    found.clear()
+    assert len(machine.staging.free) == staged.KEPT
+    again = [machine.run(bound, [row], [kept])[0] for row in rows]
+    assert not machine.staging.free
+    assert [array[0] for array in again] == [5, 0, 1, 2, 3, 4]
+    assert all(array.flags.writeable for array in again)
+
+
 def test_small_shapes_are_kept_and_large_ones_are_few(machine: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = machine.keep(400)
     for count in range(1, 21):
