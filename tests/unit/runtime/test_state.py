@@ -220,6 +220,16 @@ def test_states_are_independent_and_are_saved_and_loaded() -> None:
     assert second.lengths == {"keys": 6}
 
 
+def test_large_states_begin_where_a_large_page_does() -> None:
+    kept = cache()
+    model = compiled(kept)
+    row = fed((2, 3), 1)
+    for capacity, alignment in ((8, 64), (1 << 18, 2 << 20)):  # 24 bytes a place: 192 bytes, 6 MB
+        state = model.new_state(capacity=capacity)
+        assert state.memory("keys").ctypes.data % alignment == 0
+        np.testing.assert_allclose(model.run({"x": row}, state)["y"], kept.answer([row]), rtol=1e-5)
+
+
 def test_an_array_keeps_the_memory_of_its_state() -> None:
     model = compiled(counter())
     state = model.new_state()

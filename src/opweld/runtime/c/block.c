@@ -7,13 +7,18 @@
 
 #define HUGE_PAGE (2 << 20)
 
+size_t opw_page_of(size_t bytes) { return bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : OPW_ALIGNMENT; }
+
+void opw_advise(void *memory, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    if (opw_page_of(bytes) == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+}
+
 static char *allocate_block(size_t bytes) {
     void *memory = NULL;
-    bool large = bytes >= 2 * HUGE_PAGE;
-    if (posix_memalign(&memory, large ? HUGE_PAGE : OPW_ALIGNMENT, bytes)) return NULL;
-#ifdef MADV_HUGEPAGE
-    if (large) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
+    if (posix_memalign(&memory, opw_page_of(bytes), bytes)) return NULL;
+    opw_advise(memory, bytes);
     return memory;
 }
 

@@ -171,7 +171,11 @@ void opw_plan_free(opw_plan *plan);
 /* divide.c: makes the phases of a plan's steps, for at most so many threads; false without memory for it. */
 bool opw_divide(opw_plan *plan, int32_t threads);
 
-/* block.c: memory of the given size and the table of the plan's pointers, NULL if it cannot be allocated; returned to the
+/* block.c: what memory of so many bytes is aligned to, a large page where it has several, which are then asked for. */
+size_t opw_page_of(size_t bytes);
+void opw_advise(void *memory, size_t bytes);
+
+/* Memory of the given size and the table of the plan's pointers, NULL if it cannot be allocated; returned to the
  * model when the call is over. `opw_block_point` fills the table. */
 opw_block *opw_block_take(opw_model *model, const opw_plan *plan, size_t bytes);
 void opw_block_give(opw_model *model, opw_block *block);
