@@ -40,6 +40,7 @@ class Member:
         self._writer: asyncio.StreamWriter | None = None
         self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._last_id = 0
+        self._alone = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken: Callable[[socket.socket], object] | None = None
 
@@ -78,8 +79,10 @@ class Member:
         """Takes connections no more: returns when all are taken that were handed out."""
         if self._taken is None:
             return
-        self._send(kind="leaves")
-        await self._left
+        if not self._alone:
+            self._send(kind="leaves")
+            with suppress(Refusal):
+                await self._left
         asyncio.get_running_loop().remove_reader(self._handed)
         while self._take():
             pass
@@ -114,6 +117,8 @@ class Member:
             raise _refusal(error)
 
     async def _asked(self, **message: Any) -> dict[str, Any]:
+        if self._alone:
+            raise _alone()
         self._last_id += 1
         id = self._last_id
         reply: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -149,10 +154,11 @@ class Member:
                     self._left.set_result(None)
                 case kind:
                     raise AssertionError(kind)
-        # The supervisor is gone, and the system ends this process, too.
+        # The supervisor is gone, and the system has this process end, too.
+        self._alone = True
         for future in (self._begun, self._left, *self._replies.values()):
             if not future.done():
-                future.set_exception(Refusal(503, "The supervisor of this server is gone.", retry_after=5))
+                future.set_exception(_alone())
                 future.exception()
 
     async def _catch_up(self, what: str, given: Mapping[str, Any]) -> None:
@@ -189,9 +195,11 @@ class Member:
         """Whether there was a connection."""
         fds = array.array("i")
         try:
-            _, ancillary, _, _ = self._handed.recvmsg(1, socket.CMSG_SPACE(fds.itemsize), socket.MSG_CMSG_CLOEXEC)
+            message, ancillary, _, _ = self._handed.recvmsg(1, socket.CMSG_SPACE(fds.itemsize), socket.MSG_CMSG_CLOEXEC)
         except OSError:
             return False
+        if not message:  # the supervisor is gone
+            asyncio.get_running_loop().remove_reader(self._handed)
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
@@ -201,6 +209,10 @@ class Member:
                 self._handed.send(b"t")
             self._taken(socket.socket(fileno=fd))
         return bool(fds)
+
+
+def _alone() -> Refusal:
+    return Refusal(503, "The supervisor of this server is gone.", retry_after=5)
 
 
 def _told(error: Exception) -> dict[str, Any]:

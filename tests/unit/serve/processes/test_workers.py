@@ -26,6 +26,7 @@ from tests.patience import PATIENCE_S
 from tests.unit.serve.fakes import eventually
 from tests.unit.serve.inference.small import plus, saved
 from tests.unit.serve.inference.test_command import CERTIFICATES, started
+from tests.unit.serve.test_supervisor import gone
 
 _WHO = """
 import asyncio, os
@@ -318,6 +319,14 @@ def test_nothing_is_lost_when_it_stops(models: Path, tmp_path: Path) -> None:
         released.touch()
         assert {connection.got_who() for connection in connections.values()} == set(connections)
         assert running.process.wait(PATIENCE_S) == 0
+
+
+def test_they_end_with_their_supervisor(models: Path) -> None:
+    with serving(models) as running, ExitStack() as stack:
+        workers = running.by_process(stack)
+        running.process.kill()
+        running.process.wait(PATIENCE_S)
+        eventually(lambda: all(gone(worker) for worker in workers))
 
 
 def test_one_that_is_asked_to_end_is_replaced(models: Path) -> None:
