@@ -390,6 +390,39 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         lambda x: functional.interpolate(x, scale_factor=(0.4, 0.7), mode="bicubic", antialias=True),
         (IMAGE,),
     ),
+    "bytes, smoothed": (
+        lambda x: [
+            *(
+                functional.interpolate(x, size, mode=how, antialias=True)
+                for how in ("bilinear", "bicubic")
+                for size in ((5, 9), (31, 8), (40, 41))
+            ),
+            functional.interpolate(x, scale_factor=(0.4, 1.7), mode="bilinear", antialias=True),
+        ],
+        (whole(2, 3, 17, 23, low=0, high=256, dtype=torch.uint8),),
+    ),
+    "bytes at other sizes": (
+        lambda x: [
+            *(
+                functional.interpolate(x, size, mode=how, align_corners=aligned)
+                for how in ("bilinear", "bicubic")
+                for aligned in (False, True)
+                for size in ((5, 9), (31, 8), (1, 41))
+            ),
+            functional.interpolate(x, scale_factor=(0.4, 1.7), mode="bilinear"),
+        ],
+        (whole(2, 3, 17, 23, low=0, high=256, dtype=torch.uint8),),
+    ),
+    "complex numbers, made and written": (
+        lambda z, x: (
+            torch.zeros(2, 5, dtype=torch.complex64).select_scatter(z[0], 0, 1),
+            torch.ones(4, dtype=torch.complex64) * z[0, 0],
+            torch.full((2, 2), 3 - 2j) + z.new_full((2, 2), 1j),
+            z.slice_scatter(x[1:], 0, 1),
+            z.diagonal_scatter(x[0, :3]),
+        ),
+        (Z, Y),
+    ),
     "the most frequent": (
         lambda i, b: (*i.mode(1), *i.mode(0, keepdim=True), i.flatten().mode()[0], *b.mode(), *i[0, 0].mode()),
         (whole(4, 12, low=0, high=4), FLAGS),

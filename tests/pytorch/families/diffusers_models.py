@@ -300,7 +300,7 @@ def _inputs(name: str, batch: int) -> Inputs:
             return {**seen, **told}
         case "QwenImageTransformer2DModel":
             told = {"encoder_hidden_states": texts, "encoder_hidden_states_mask": torch.ones(batch, 5)}
-            places = {"img_shapes": [(1, 4, 4)] * batch}
+            places = {"img_shapes": [(1, 4, 4)]}
             return {"hidden_states": torch.randn(batch, 16, 16), "timestep": steps / 10, **told, **places}
         case "DiTTransformer2DModel":
             return {"hidden_states": latents, "timestep": steps, "class_labels": steps}

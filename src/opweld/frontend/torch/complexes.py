@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -155,6 +156,40 @@ def constant_pad(b: Builder, x: Complex, pad: Sequence[int | Value], value: Numb
     """A number around the last axes."""
     row, number = rows()["aten.constant_pad_nd.default"], complex(value)
     return Complex(row(b, x.real, pad, number.real), row(b, x.imag, pad, number.imag))
+
+
+@_aten("full.default", "new_full.default")
+def full(b: Builder, *arguments: Any, **_: Any) -> Complex:
+    """One number everywhere; a shape and the number are the last arguments."""
+    size, number = arguments[-2:]
+    row, filled = rows()["aten.full.default"], (number, 0) if isinstance(number, Value) else _both(number)
+    return Complex(*(row(b, size, own) for own in filled))
+
+
+@_aten("zeros.default", "new_zeros.default")
+def zeros(b: Builder, *arguments: Any, **_: Any) -> Complex:
+    """Zeros; a shape is the last argument."""
+    return full(b, arguments[-1], 0)
+
+
+@_aten("ones.default", "new_ones.default")
+def ones(b: Builder, *arguments: Any, **_: Any) -> Complex:
+    """Ones; a shape is the last argument."""
+    return full(b, arguments[-1], 1)
+
+
+def _both(number: Number | complex) -> tuple[float, float]:
+    return complex(number).real, complex(number).imag
+
+
+def _written(name: str, b: Builder, x: Operand, src: Operand, *places: Any, **keywords: Any) -> Complex:
+    """x with a part replaced, either of which may be real."""
+    x, src, row = _complex(b, x), _complex(b, src), rows()[f"aten.{name}"]
+    return Complex(row(b, x.real, src.real, *places, **keywords), row(b, x.imag, src.imag, *places, **keywords))
+
+
+for _name in ("select_scatter.default", "slice_scatter.default", "diagonal_scatter.default"):
+    _aten(_name)(partial(_written, _name))
 
 
 @_aten("real.default")

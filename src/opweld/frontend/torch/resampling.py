@@ -8,6 +8,7 @@ from typing import Any
 
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Value
+from opweld.frontend.torch.resampled_bytes import Resampling, resampled_bytes
 from opweld.frontend.torch.rows import aten
 from opweld.tensor.dtype import DType
 
@@ -23,6 +24,12 @@ def _resized(
     return b.op("Resize", x, None, None, sizes, **attributes)
 
 
+def _are_known_bytes(b: Builder, x: Value) -> bool:
+    """Whether pictures are bytes, which are summed as integers where all their sizes are known. Where one is not, they
+    are rounded once, and may be one off."""
+    return b.dtype is DType.U8 and all(isinstance(size, int) for size in (*b.shape(x)[2:], *b.made.shape[2:]))
+
+
 def _nearest(mode: str, b: Builder, x: Value, output_size: Any, scale_factors: Any = None) -> Value:
     return _resized(
         b, x, output_size, scale_factors, mode="nearest", coordinate_transformation_mode=mode, nearest_mode="floor"
@@ -34,6 +41,9 @@ for _n in (1, 2, 3):
 
 
 def _linear(b: Builder, x: Value, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Value:
+    if b.rank(x) == 4 and _are_known_bytes(b, x):
+        how = Resampling(cubic=False, smoothed=False, aligned=align_corners)
+        return resampled_bytes(b, x, b.made.shape[2:], scale_factors or (None, None), how)
     transformation = "align_corners" if align_corners else "half_pixel"
     return _resized(b, x, output_size, scale_factors, mode="linear", coordinate_transformation_mode=transformation)
 
@@ -44,6 +54,9 @@ aten("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.v
 @aten("upsample_bicubic2d.vec")
 def bicubic(b: Builder, x: Value, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Value:
     """Cubic, of PyTorch's coefficient."""
+    if _are_known_bytes(b, x):
+        how = Resampling(cubic=True, smoothed=False, aligned=align_corners)
+        return resampled_bytes(b, x, b.made.shape[2:], scale_factors or (None, None), how)
     transformation = "align_corners" if align_corners else "half_pixel"
     return _resized(
         b,
@@ -70,6 +83,9 @@ def _smoothed(
     by that, not by what the sizes make of it."""
     if align_corners:
         raise UnsupportedError(f"node {b.name!r}: smoothed, with aligned corners")
+    factors = (scales_h, scales_w)
+    if _are_known_bytes(b, x):
+        return resampled_bytes(b, x, b.made.shape[2:], factors, Resampling(cubic=mode == "cubic", smoothed=True))
     return _resized(
         b,
         x,
