@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import opweld
@@ -136,3 +137,31 @@ def test_a_state_is_used_by_one_run_at_a_time_and_not_by_tensors_of_the_device()
     opened: Any = model.session._opened
     with pytest.raises(UnsupportedError, match="keeps states"):
         opened.run_on_device([], lambda shape, dtype: None, 0)
+
+
+def test_what_is_written_is_computed_on_the_way_unless_others_read_it() -> None:
+    text = """g (float[6, 8] s, int64[k, 1] at, float[k, 8] x, float[8] b) => (float[k, 8] y, float[6, 8] after) {{
+        u = Add (x, b) v = Tanh (u) y = {0} after = ScatterND (s, at, v) }}"""
+    x, at, b = fed((2, 8), 0), np.array([[5], [2]]), fed((8,), 1)
+    for other, count in (("Neg (x)", 3), ("Neg (v)", 4)):
+        model = opweld.compile(parsed(text.format(other)), states={"s": "after"}, target="sm_90")
+        steps = steps_of(model)
+        assert len(steps) == count and {step["kind"] for step in steps} == {"kernel"}
+        state = model.new_state()
+        (y,) = model.run({"x": x, "at": at, "b": b}, state).values()
+        right = np.zeros((6, 8), np.float32)
+        right[at[:, 0]] = np.tanh(x + b)
+        np.testing.assert_allclose(state["s"], right, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(y, -np.tanh(x + b) if "v" in other else -x, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_computed_of_a_state_is_computed_before_it_is_overwritten() -> None:
+    text = """g (float[2, 8] s, float[2, 8] t, int64[2, 1] at, float[2, 8] x) => (float[2, 8] a, float[2, 8] b) {
+        u = Mul (s, two) a = Add (s, x) b = ScatterND (t, at, u) }"""
+    model = parsed(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2, np.float32), "two"))
+    compiled = opweld.compile(model, states={"s": "a", "t": "b"}, target="sm_90")
+    state, x = compiled.new_state(), fed((2, 8), 0)
+    for number in range(3):
+        compiled.run({"at": np.array([[1], [0]]), "x": x}, state)
+        np.testing.assert_allclose(state["t"], 2 * number * x[::-1], rtol=1e-6)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from opweld.codegen.triton.adjoined import adjoined
 from opweld.codegen.triton.kernel import Kernel
 from opweld.codegen.triton.realise import Realiser
 from opweld.fuse.region import Region
@@ -61,8 +62,10 @@ class Steps:
         self._inner: list[Launch] = []
         self._memory: list[list[str]] = []
         """The memory that each step uses."""
+        self._adjoined = adjoined(placed)
         for region in placed.regions:
-            self._region(region)
+            if not self._adjoined.has(region):
+                self._region(region)
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -167,7 +170,10 @@ class Steps:
         return Launch("copy", buffers=buffers, offsets=("0", size_text(at)), bytes=size_text(size))
 
     def _extern(self, extern: Extern, outputs: Sequence[str]) -> None:
-        kernel = self._realiser.extern(extern)
+        beside = self._adjoined
+        kernel = self._realiser.extern(
+            extern, beside.before.get(extern.operands[-1]), beside.after.get(extern.results[0].name)
+        )
         if kernel is None:
             self._add(self._host(extern), [self._storages[name].root for name in (*extern.operands, *outputs)])
             return

@@ -49,6 +49,16 @@ def test_a_step_is_launches_of_kernels_alone() -> None:
     assert {step["kind"] for variant in variants.values() for step in variant["steps"]} == {"kernel"}
 
 
+def test_writes_compute_what_they_write_and_joins_round_what_they_join() -> None:
+    runner = on_gpu("llama", DType.BF16, "bf16")
+    (variant,) = json.loads((runner.model.path / "cuda.json").read_text())["variants"].values()
+    kernels = [step["code"].rpartition("_")[0] for step in variant["steps"]]
+    second = kernels[kernels.index("join") + 1 :]
+    layer = second[second.index("rows") + 4 : second.index("join") + 2]
+    rotated = "elementwise"
+    assert layer == ["rows", "contraction", rotated, "scatter", "scatter", "attend", "join", "contraction"]
+
+
 @pytest.mark.parametrize(("window", "causal"), [(0, 1), (40, 1), (0, 0)])
 def test_keys_that_are_divided_among_programs_are_joined_to_the_same_bits(window: int, causal: int) -> None:
     model = compiled(window, causal, "sm_90")

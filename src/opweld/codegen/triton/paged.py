@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from opweld.codegen.triton.body import INDENT, Body, Operands
+from opweld.codegen.triton.elementwise import converted
 from opweld.codegen.triton.kernel import Kernel, Launched, kernel_of
 from opweld.codegen.triton.operators import HALVES
 from opweld.place.storage import Storage
@@ -181,8 +182,9 @@ class _Attend:
         return self._operands.pointer(storage.root, storage.dtype, letter)
 
 
-def join_parts(extern: Extern, storages: Mapping[str, Storage], wide: bool) -> Kernel:
-    """A kernel that joins the parts of some heads of a token, and divides by their sums."""
+def join_parts(extern: Extern, storages: Mapping[str, Storage], wide: bool, result: str) -> Kernel:
+    """A kernel that joins the parts of some heads of a token, and divides by their sums; `result` is what that is
+    stored as."""
     operands = Operands(wide)
     body = Body(operands, {}, "[]")
     count, heads, size = extern.numbers[0], int(extern.numbers[1]), int(extern.numbers[2])
@@ -190,7 +192,7 @@ def join_parts(extern: Extern, storages: Mapping[str, Storage], wide: bool) -> K
     across = power(padded)
     high = min(power(heads, 1), max(1, MOST // across))
     groups = -(-heads // high)
-    own = [storages[name] for name in (*extern.operands, extern.results[0].name)]
+    own = [storages[name] for name in (*extern.operands, result)]
     spans, parts, out = (operands.pointer(s.root, s.dtype, "xxy"[n]) for n, s in enumerate(own))
     bad = operands.error("an index is out of range: parts")
     step = [
@@ -218,7 +220,7 @@ def join_parts(extern: Extern, storages: Mapping[str, Storage], wide: bool) -> K
         *(INDENT + line for line in step),
         "found = tl.where((total == 0.0)[:, None], 0.0, sums / tl.where(total == 0.0, 1.0, total)[:, None])",
         f"at = (token * {heads} + head) * {size}",
-        f"tl.store({out} + at[:, None] + e[None, :], found, mask=inside)",
+        f"tl.store({out} + at[:, None] + e[None, :], {converted('found', own[-1].dtype)}, mask=inside)",
     ]
     return kernel_of(
         lines,

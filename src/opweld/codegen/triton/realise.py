@@ -8,7 +8,7 @@ from dataclasses import replace
 from opweld.codegen.triton.attention import attention, attention_of
 from opweld.codegen.triton.contraction import Product, contraction, product_of
 from opweld.codegen.triton.elementwise import elementwise
-from opweld.codegen.triton.externs import KERNELS
+from opweld.codegen.triton.externs import KERNELS, Call
 from opweld.codegen.triton.kernel import Kernel, Launched
 from opweld.codegen.triton.operators import HALVES
 from opweld.codegen.triton.rows import LONGEST, row_of, rowwise
@@ -115,15 +115,22 @@ class Realiser:
         root = self._storages[tensor.name].root
         return attention(found, root, tensor.dtype, launched, wide, region.origin)
 
-    def extern(self, extern: Extern) -> Kernel | None:
-        """The kernel of an extern; None for one that the processor computes."""
+    def extern(self, extern: Extern, updates: Tensor | None, rounded: Tensor | None) -> Kernel | None:
+        """The kernel of an extern, which computes `updates` and rounds its result to `rounded` itself; None for one
+        that the processor computes."""
         make = KERNELS.get(extern.function)
         if make is None:
             return None
         names = (*extern.operands, *(result.name for result in extern.results))
         sizes = [self._storages[name].elements.constant for name in names]
-        kernel = make(extern, self._storages, any(size is not None and size >= WIDE for size in sizes))
-        return replace(kernel, count=flops(extern))
+        nest, origin = None, extern.origin
+        if updates is not None:
+            nest = self._nest(updates, tuple(axis.dim for axis in updates.axes), self._storages)
+            origin = (*updates.origin, *origin)
+        result = extern.results[0].name if rounded is None else rounded.name
+        is_wide = any(size is not None and size >= WIDE for size in sizes)
+        kernel = make(Call(replace(extern, origin=tuple(dict.fromkeys(origin))), self._storages, is_wide, nest, result))
+        return replace(kernel, count=flops(extern) + (Count() if updates is None else flops(updates)))
 
     def single(self, tensor: Tensor, storages: Mapping[str, Storage], origin: tuple[str, ...]) -> Kernel:
         """A tensor element by element."""
