@@ -5,13 +5,13 @@ for requests, so that those who take nothing are not forgotten when others are l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from opweld.serve.after import After
 from opweld.serve.limits import Limits
+from opweld.serve.processes.member import Member
 from opweld.serve.transport import Gathering
 from opweld.serve.visits import Visits
 
@@ -66,6 +66,10 @@ class Connection(HttpToolsProtocol):
     def _gone(self) -> None:
         """It is counted no more."""
 
+    def _parts(self) -> bool:
+        """Whether it ends with its answer."""
+        return False
+
     def data_received(self, data: bytes) -> None:
         """It has sent something."""
         in_head, self._last = self._in_head, len(data)
@@ -96,6 +100,8 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._head_timer = _cancelled(self._head_timer)
         super().on_headers_complete()
+        if not self.pipeline and self._parts():
+            self.cycle.keep_alive = False  # which its answer tells
 
     def on_response_complete(self) -> None:
         """All of an answer is on its way: the next request is begun, or waited for."""
@@ -163,18 +169,22 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def connection_of(limits: Limits, visits: Visits, gone: Callable[[], object]) -> type[Connection]:
+def connection_of(limits: Limits, visits: Visits, member: Member | None = None) -> type[Connection]:
     """The connections of a server: uvicorn makes them of a class.
 
     Args:
         visits: have the memory for requests and answers.
-        gone: is called when one has ended."""
+        member: counts them, and says which of them end with their answer; None: none does."""
 
     class Limited(Connection):
         """With the limits of this server."""
 
         def _gone(self) -> None:
-            gone()
+            if member is not None:
+                member.gone()
+
+        def _parts(self) -> bool:
+            return member is not None and member.parts()
 
     Limited.limits, Limited.visits = limits, visits
     Limited.idle = After(limits.idle, Connection.timeout_keep_alive_handler)

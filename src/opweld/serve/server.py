@@ -80,7 +80,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="uvloop",
-            http=connection_of(limits, self._visits, _nothing if member is None else member.gone),
+            http=connection_of(limits, self._visits, member),
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -177,10 +177,6 @@ class Server(uvicorn.Server):
     def _cut_off(self) -> None:
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-
-
-def _nothing() -> None:
-    pass
 
 
 def allow_connections() -> None:

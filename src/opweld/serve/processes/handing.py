@@ -14,6 +14,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
+from opweld.errors import OptionError
+
 _AT_ONCE: Final = 64
 """Connections that are accepted before the supervisor looks at something else."""
 
@@ -95,9 +97,19 @@ class Handing:
         return bool(self._left and self._takers)
 
     def listen(self) -> None:
-        """From now on clients find the port open. Raises OSError where somebody else has it."""
+        """From now on clients find the port open. Raises OptionError where somebody else has it."""
         self._listening.setblocking(False)
-        self._listening.listen(_BACKLOG)
+        try:
+            self._listening.listen(_BACKLOG)
+        except OSError as error:
+            raise OptionError(f"cannot listen: {error.strerror or error}") from error
+
+    def surplus(self) -> list[tuple[Taker, int]]:
+        """Who has more connections than its part, and how many: those of a process that died have come to the others
+        before there was a new one."""
+        takers = [taker for taker in self._takers if self._open(taker) > 0]
+        part = -(-sum(map(self._open, takers)) // max(1, len(self._takers)))
+        return [(taker, more) for taker in takers if (more := self._open(taker) - part) > 0]
 
     def add(self, taker: Taker) -> None:
         """A worker takes connections."""
@@ -134,6 +146,9 @@ class Handing:
             self._left.popleft()
         self._look()
 
+    def _open(self, taker: Taker) -> int:
+        return taker.given - self._closed[taker.number]
+
     def _look(self) -> None:
         """Accepts connections or not, as there are takers."""
         accepts = bool(self._takers) and not self._left
@@ -157,7 +172,7 @@ class Handing:
     def _handed(self, connection: socket.socket) -> bool:
         """Whether somebody had room: the one with the fewest connections first, of several the one whose turn is the
         longest ago."""
-        for taker in sorted(self._takers, key=lambda one: one.given - self._closed[one.number]):
+        for taker in sorted(self._takers, key=self._open):
             if taker.give(connection):
                 self._takers.remove(taker)
                 self._takers.append(taker)

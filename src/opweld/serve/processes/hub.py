@@ -239,6 +239,8 @@ class Hub:
         peer.serving = True
         if self._has_begun:
             self._handing.add(peer.taker)
+            for taker, count in self._handing.surplus():
+                self._peers[taker.number].channel.send({"kind": "surplus", "count": count})
         elif len(self._peers) == self.workers and all(one.serving for one in self._peers.values()):
             self._has_begun = True
             self._handing.listen()

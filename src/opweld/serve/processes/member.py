@@ -41,6 +41,7 @@ class Member:
         self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._last_id = 0
         self._alone = False
+        self._surplus = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken: Callable[[socket.socket], object] | None = None
 
@@ -74,6 +75,13 @@ class Member:
     def gone(self) -> None:
         """A connection has ended that was taken."""
         self._closed.add(self.part.number)
+
+    def parts(self) -> bool:
+        """Whether a connection that has a request now is to end with its answer, as others have fewer."""
+        if self._surplus == 0:
+            return False
+        self._surplus -= 1
+        return True
 
     async def leave(self) -> None:
         """Takes connections no more: returns when all are taken that were handed out."""
@@ -150,6 +158,8 @@ class Member:
                 case "reply":
                     if (reply := self._replies.pop(said["id"], None)) is not None and not reply.done():
                         reply.set_result(said)
+                case "surplus":
+                    self._surplus = said["count"]
                 case "left":
                     self._left.set_result(None)
                 case kind:

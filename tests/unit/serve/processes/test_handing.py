@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from opweld.errors import OptionError
 from opweld.serve.processes.handing import Closed, Handing, Taker
 from opweld.serve.server import reserve
 from tests.patience import PATIENCE_S
@@ -34,6 +35,12 @@ class Handed:
             stack.enter_context(given)
             self.ends.append(stack.enter_context(taken))
             self.takers.append(Taker(number, given))
+
+    def close(self) -> None:
+        for taker in self.takers:
+            for connection in taker.close():
+                connection.close()
+        self.handing.close()
 
     def connect(self, count: int) -> None:
         for _ in range(count):
@@ -76,7 +83,9 @@ class Handed:
 @pytest.fixture
 def handed() -> Generator[Handed]:
     with ExitStack() as stack:
-        yield Handed(3, stack)
+        handed = Handed(3, stack)
+        stack.callback(handed.close)
+        yield handed
 
 
 def test_all_have_as_many(handed: Handed) -> None:
@@ -97,6 +106,28 @@ def test_who_has_the_fewest_is_first(handed: Handed) -> None:
         handed.closed.add(1)
     handed.connect(2)
     assert handed.taken() == [0, 2, 0]
+
+
+def test_who_has_more_than_its_part(handed: Handed) -> None:
+    for taker in handed.takers[:2]:
+        handed.handing.add(taker)
+    handed.connect(8)
+    assert handed.handing.surplus() == []
+    handed.handing.add(handed.takers[2])
+    assert sorted(handed.handing.surplus(), key=lambda one: one[0].number) == [
+        (handed.takers[0], 1),
+        (handed.takers[1], 1),
+    ]
+    for _ in range(4):
+        handed.closed.add(0)
+    assert handed.handing.surplus() == [(handed.takers[1], 2)]
+
+
+def test_where_another_server_listens_that_is_told() -> None:
+    with reserve("127.0.0.1", 0) as first, reserve("127.0.0.1", first.getsockname()[1]) as second:
+        first.listen()
+        with pytest.raises(OptionError, match="cannot listen: Address already in use"):
+            Handing(second, selectors.PollSelector(), Closed(1)).listen()
 
 
 def test_clients_wait_while_nobody_takes_connections(handed: Handed) -> None:

@@ -302,6 +302,29 @@ def test_who_is_killed_loses_its_own_calls_and_comes_back(models: Path, tmp_path
         assert running.process.wait(PATIENCE_S) == 0
 
 
+def test_one_that_is_started_again_has_its_part_of_connections(models: Path) -> None:
+    with serving(models) as running, ExitStack() as stack:
+        connections = [stack.enter_context(closing(running.connect())) for _ in range(6)]
+        lost = connections[0].who()
+        os.kill(lost, signal.SIGKILL)
+
+        def answered() -> list[int]:
+            """By whom. Clients connect again where an answer says that its connection ends, or nobody is there."""
+            found: list[int] = []
+            for connection in connections:
+                try:
+                    found.append(connection.who())
+                except (http.client.HTTPException, ConnectionError):
+                    connection.close()
+            return found
+
+        def divided() -> bool:
+            found = answered()
+            return len(set(found)) == 2 and lost not in found and {found.count(one) for one in found} == {3}
+
+        eventually(divided)
+
+
 def test_nothing_is_lost_when_it_stops(models: Path, tmp_path: Path) -> None:
     released = tmp_path / "released"
     with serving(models, "--drain", str(PATIENCE_S)) as running, ExitStack() as stack:
