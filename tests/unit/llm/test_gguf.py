@@ -169,6 +169,17 @@ def test_fused_tensors_are_taken_apart_by_rows(tmp_path: Path) -> None:
     assert got[1].shape == (KV_HEADS * head_size("phi3"), HIDDEN)
 
 
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1])
+def test_codes_of_4_bits_fit_half_a_byte(tmp_path: Path, kind: Kind) -> None:
+    name = "blk.1.ffn_down.weight"
+    model = made("llama")
+    weight = opened(model.write(tmp_path / "a.gguf", {name: kind}))[1]["layers.1.down"]()
+    assert isinstance(weight, Blocked)
+    assert (weight.bits, weight.codes.dtype, weight.codes.max()) == (4, np.uint8, 15)
+    expected = gguf.quants.dequantize(gguf.quants.quantize(model.tensors[name], kind), kind)
+    np.testing.assert_array_equal(values(weight), expected)
+
+
 def test_experts_of_one_tensor_or_of_one_each(tmp_path: Path) -> None:
     model = made("mixtral")
     stacked = opened(model.write(tmp_path / "a.gguf"))[1]

@@ -84,7 +84,10 @@ def _q8_0(raw: Bytes) -> _Unpacked:
 
 
 def _q4_0(raw: Bytes) -> _Unpacked:
-    return _Unpacked(_nibbles(raw[:, 2:]).view(np.int8) - np.int8(8), _halves(raw[:, :2]), None)
+    # (code - 8) scale is exact as code scale - 8 scale, with codes that half a byte holds: sums of blocks take the 8
+    # times their scale off once, where each code would have it taken off, or be a byte.
+    scales = _halves(raw[:, :2])
+    return _Unpacked(_nibbles(raw[:, 2:]), scales, scales * np.float32(-8))
 
 
 def _q4_1(raw: Bytes) -> _Unpacked:
