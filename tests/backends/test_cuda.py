@@ -197,6 +197,53 @@ def test_masked_attention_keeps_nan() -> None:
     assert "Attention of" in text_of(compiled)
 
 
+CAUSAL = "c = LessOrEqual (j, i)"
+WINDOW = """a = LessOrEqual (j, i) five = Constant <value = int64 {5}> () f = Add (j, five) b = Greater (f, i)
+    c = And (a, b)"""
+
+
+def masked_attention(mask: str) -> onnx.ModelProto:
+    """Attention in which the row i sees the column j where `mask` says c."""
+    shape = "float[1, 2, length, 16]"
+    text = f"""g ({shape} q, {shape} k, {shape} v) => ({shape} y) {{
+        first = Constant <value = int64[1] {{0}}> () second = Constant <value = int64[1] {{1}}> ()
+        zero = Constant <value = int64 {{0}}> () one = Constant <value = int64 {{1}}> ()
+        two = Constant <value = int64 {{2}}> () s = Shape (q) n = Gather (s, two) r = Range (zero, n, one)
+        i = Unsqueeze (r, second) j = Unsqueeze (r, first) {mask}
+        t = Transpose <perm = [0, 1, 3, 2]> (k) p = MatMul (q, t) w = Where (c, p, low) h = Softmax (w)
+        y = MatMul (h, v) }}"""
+    model = parsed(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(-np.inf, np.float32), "low"))
+    return model
+
+
+@pytest.mark.parametrize(("mask", "begin"), [(CAUSAL, "0"), (WINDOW, "begin")])
+def test_columns_that_a_mask_rules_out_are_not_visited(mask: str, begin: str) -> None:
+    random = np.random.default_rng(14)
+    feeds: dict[str, Array] = {name: random.standard_normal((1, 2, 100, 16), np.float32) for name in "qkv"}
+    compiled = check(masked_attention(mask), feeds)
+    assert f"for n_first in range({begin}, end, " in text_of(compiled)
+    decided = [d for d in compiled.explain().decisions if d.rule == "schedule.masked"]
+    assert [d.taken for d in decided] == ["skipped"]
+    # What is under the mask of all rows of a block is not multiplied.
+    feeds["v"][:, :, 99] = np.inf
+    found = compiled.run(feeds)["y"]
+    assert np.isfinite(found[:, :, :64]).all() and np.isinf(found[:, :, 99]).all()
+    whole = opweld.compile(masked_attention(mask), target="sm_90", disable=["schedule.masked"])
+    assert "for n_first in range(0, size" in text_of(whole)
+    assert np.isnan(whole.run(feeds)["y"][:, :, :64]).all()
+
+
+def test_a_mask_that_is_fed_hides_nothing() -> None:
+    text = """g (float[1, 1, n, 16] q, float[n, n] mask) => (float[1, 1, n, 16] y) {
+        t = Transpose <perm = [0, 1, 3, 2]> (q) p = MatMul (q, t) s = Add (p, mask) h = Softmax (s)
+        y = MatMul (h, q) }"""
+    compiled = opweld.compile(parsed(text), target="sm_90")
+    (decided,) = [d for d in compiled.explain().decisions if d.rule == "schedule.masked"]
+    assert decided.taken == "computed" and "no mask of minus infinity" in str(decided)
+    assert "for n_first in range(0, size" in text_of(compiled)
+
+
 def test_channels_of_weights_with_a_zero_point_are_not_padded() -> None:
     text = """g (int8[1, 3, 6, 6] x) => (int32[1, 4, 6, 6] y) { a = Constant <value = int8 {-44}> ()
         b = Constant <value = int8 {15}> () y = ConvInteger <pads = [1, 1, 1, 1]> (x, w, a, b) }"""

@@ -12,7 +12,7 @@ its sum with minus infinity, were NaN (`--disable schedule.masked`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.online import Softmax, scores_of
@@ -44,6 +44,8 @@ DEEPEST = 64
 """Expressions inside each other, and values computed from each other, that are looked through for a mask."""
 MOST = 4096
 """Expressions that are looked at."""
+SAMPLES = 64
+"""Blocks of rows that are looked at to tell how many columns a mask leaves."""
 INFINITE = (DType.F16, DType.BF16, DType.F32, DType.F64)
 """Types in which minus infinity stays what it is."""
 
@@ -71,6 +73,23 @@ class Live:
             rising = nonnegative(_slope(bound, own))
             end = minimum(end, bound.substitute(places | {own: last if rising else start}))
         return first, maximum(0, end)
+
+    def visited(
+        self, extents: Sequence[int], row: int, height: int, columns: int, most: int, expected: Callable[[Dim], int]
+    ) -> float:
+        """How many blocks of so many columns, of `most` that there are, blocks of so many rows of axis `row` visit on
+        average, for sizes that are expected; `extents` of all axes of rows. Of the others the middle is looked at, and
+        of many blocks some."""
+        at = [as_dim(extent // 2) for extent in extents]
+        blocks = max(1, -(-extents[row] // height))
+        step = -(-blocks // SAMPLES)
+        samples = range(step // 2, blocks, step)
+        seen = 0
+        for number in samples:
+            start = as_dim(number * height)
+            first, end = self.within(at, row, start, start + height - 1)
+            seen += max(0, min(most, -(-expected(end) // columns)) - expected(first) // columns)
+        return seen / len(samples)
 
 
 def values_of(regions: tuple[Region, ...]) -> Values:

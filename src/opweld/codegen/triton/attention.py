@@ -6,7 +6,8 @@
     result  = sums / total, and what is computed of it
 
 Neither scores nor shares go to memory, however long the rows. Where v has 16 bits, shares are rounded to its type
-before they multiply it; sums are of float32."""
+before they multiply it; sums are of float32. Columns that a mask of minus infinity rules out for all rows of a block,
+as those beyond the diagonal, are not visited (`fuse/live.py`)."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from opweld.codegen.triton.elementwise import converted
 from opweld.codegen.triton.kernel import Kernel, Launched, kernel_of
 from opweld.codegen.triton.operators import HALVES, rounded, stored
 from opweld.codegen.triton.rows import row_of
+from opweld.fuse.live import Live
 from opweld.fuse.online import softmax_of
 from opweld.fuse.region import Region, Regions, axes_in, factors, reductions, uncast
 from opweld.place.placed import Placed
@@ -41,6 +43,7 @@ class Attention:
         summed, result: shares v as it is summed, and what is computed of it.
         address: where the result lies. operand, shares: the types of the operands of both products.
         guarded, masked: where the result is 0, see `Softmax`.
+        rows: the axes of rows in the order of the row space, `row` at `number`.
     """
 
     batch: tuple[Axis, ...]
@@ -60,6 +63,8 @@ class Attention:
     shares: DType
     guarded: bool
     masked: bool
+    rows: tuple[Axis, ...]
+    number: int
 
 
 def only_attention(regions: Regions) -> Regions:
@@ -142,6 +147,7 @@ def attention_of(region: Region, placed: Placed) -> Attention:
     return Attention(
         batch, row.rows[block.row], column, one.axes, outer, q, k, substitute(v, inside), one, scores, summed, body,
         address, operand, by, softmax.guarded, softmax.masked,
+        row.rows, block.row,
     )  # fmt: skip
 
 
@@ -151,15 +157,24 @@ def _loads(factor: Expr, name: str) -> bool:
 
 
 def attention(
-    found: Attention, buffer: str, dtype: DType, launched: Launched, wide: bool, origin: tuple[str, ...]
+    found: Attention,
+    buffer: str,
+    dtype: DType,
+    launched: Launched,
+    wide: bool,
+    origin: tuple[str, ...],
+    live: Live | None = None,
 ) -> Kernel:
-    """A kernel of programs of `launched.block` = (rows, columns at a time) each."""
-    return _Attention(found, buffer, dtype, launched, wide).kernel(origin)
+    """A kernel of programs of `launched.block` = (rows, columns at a time) each, which visit `live` columns alone."""
+    return _Attention(found, buffer, dtype, launched, wide, live).kernel(origin)
 
 
 class _Attention:
-    def __init__(self, found: Attention, buffer: str, dtype: DType, launched: Launched, wide: bool) -> None:
+    def __init__(
+        self, found: Attention, buffer: str, dtype: DType, launched: Launched, wide: bool, live: Live | None
+    ) -> None:
         self._found, self._buffer, self._dtype, self._launched, self._wide = found, buffer, dtype, launched, wide
+        self._live = live
         self._operands = Operands(wide)
         self._plain = Body(self._operands, {}, "[]")
         self._lines: list[str] = []
@@ -172,7 +187,13 @@ class _Attention:
         add, text = self._lines.append, self._plain.dim
         wide = ".to(tl.int64)" if self._wide else ""
         blocks = ceildiv(found.row.extent, bm)
-        add(f"m = (tl.program_id(0) % ({text(blocks)}) * {bm} + tl.arange(0, {bm})){wide}[:, None]")
+        block = f"tl.program_id(0) % ({text(blocks)})"
+        if self._live is not None:
+            # The last rows begin first: where masks are causal they have the most columns.
+            add(f"m_first = ({text(blocks)} - 1 - {block}) * {bm}")
+            add(f"m = (m_first + tl.arange(0, {bm})){wide}[:, None]")
+        else:
+            add(f"m = ({block} * {bm} + tl.arange(0, {bm})){wide}[:, None]")
         if found.batch:
             add(f"batch = (tl.program_id(0) // ({text(blocks)})){wide}")
         mask = mask_of("m", found.row.extent, bm, self._lines, self._plain)
@@ -194,7 +215,8 @@ class _Attention:
         extent = found.column.extent
         steps, before = self._step(rows, key, outside, deep, across)
         self._lines += before
-        add(f"for n_first in range(0, {text(extent)}, {bn}):")
+        begin, end = self._columns(rows)
+        add(f"for n_first in range({begin}, {end}, {bn}):")
         self._lines += [INDENT + line for line in steps]
         add("sums = sums / total")
         if found.masked:
@@ -220,6 +242,25 @@ class _Attention:
         return kernel_of(
             self._lines, self._operands, (self._buffer,), grid, self._launched, "attention", origin, comment
         )
+
+    def _columns(self, rows: dict[Axis, Block]) -> tuple[str, str]:
+        """From which column to which the loop goes."""
+        found, (bm, bn), live = self._found, self._launched.block, self._live
+        if live is None:
+            return "0", self._plain.dim(found.column.extent)
+        start = Axis("m_first", found.row.extent)
+        at = [start.dim if axis is found.row else axis.dim for axis in found.rows]
+        first, end = live.within(at, found.number, start.dim, start.dim + bm - 1)
+        body = Body(self._operands, {**rows, start: Block("m_first")}, "[]")
+        if first is ZERO:
+            begin = "0"
+        else:
+            self._lines.append(f"begin = {body.dim(first)} // {bn} * {bn}")
+            begin = "begin"
+        if end is found.column.extent:
+            return begin, body.dim(end)
+        self._lines.append(f"end = {body.dim(end)}")
+        return begin, "end"
 
     def _step(
         self, rows: dict[Axis, Block], key: dict[Axis, Block], outside: dict[Axis, Block], deep: int, across: int

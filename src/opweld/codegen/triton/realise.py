@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from opweld.codegen.triton.attention import attention, attention_of
+from opweld.codegen.triton.attention import Attention, attention, attention_of
 from opweld.codegen.triton.contraction import Product, contraction, product_of
 from opweld.codegen.triton.elementwise import elementwise
 from opweld.codegen.triton.externs import KERNELS, Call
 from opweld.codegen.triton.kernel import Kernel, Launched
 from opweld.codegen.triton.operators import HALVES
 from opweld.codegen.triton.rows import LONGEST, row_of, rowwise
+from opweld.fuse.live import Live, live_columns, values_of
+from opweld.fuse.online import softmax_of
 from opweld.fuse.region import Kind, Member, Region
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage
+from opweld.schedule.cost import core_of
 from opweld.schedule.expected import Expected
 from opweld.schedule.gpu import STEPS, Blocks, product_seconds
 from opweld.target import Gpu
@@ -113,7 +116,40 @@ class Realiser:
             height //= 2
         launched = Launched((height, 32 if precise else 64), 8 if height == 128 else 4, 2 if precise else 3)
         root = self._storages[tensor.name].root
-        return attention(found, root, tensor.dtype, launched, wide, region.origin)
+        live = self._live(region, found, launched)
+        return attention(found, root, tensor.dtype, launched, wide, region.origin, live)
+
+    def _live(self, region: Region, found: Attention, launched: Launched) -> Live | None:
+        """The columns that an attention visits; None for all."""
+        block, (height, width) = region.block, launched.block
+        softmax, _ = softmax_of(region.members[1])
+        assert block is not None and softmax is not None
+        live = live_columns(softmax, block.space, values_of(self._placed.regions))
+        extents = [self._expected(extent) for extent in block.space.rows]
+        total = -(-self._expected(found.column.extent) // width)
+        core = core_of(self._target)
+        rate = 2 * 32 * core.products * core.hertz * (8 if found.operand in HALVES else 1)
+        seconds = self._expected(_count(region.tensors).flops) / rate
+        computed = Alternative("computed", seconds=seconds)
+        if isinstance(live, str):
+            self._ledger.decide(
+                rule="schedule.masked",
+                site=region.origin,
+                subject=(region.members[-1].tensor.name,),
+                alternatives=[computed, Alternative("skipped")],
+                failed={"skipped": live},
+                reason=live,
+            )
+            return None
+        part = live.visited(extents, block.row, height, width, total, self._expected) / max(1, total)
+        taken = self._ledger.decide(
+            rule="schedule.masked",
+            site=region.origin,
+            subject=(region.members[-1].tensor.name,),
+            alternatives=[computed, Alternative("skipped", seconds=part * seconds)],
+            reason="no row of a block sees them: their shares are 0",
+        )
+        return live if taken == "skipped" else None
 
     def extern(self, extern: Extern, updates: Tensor | None, rounded: Tensor | None) -> Kernel | None:
         """The kernel of an extern, which computes `updates` and rounds its result to `rounded` itself; None for one

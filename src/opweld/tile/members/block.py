@@ -40,8 +40,6 @@ HEIGHTS = (1, 4, 6, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96, 128)
 """Candidate numbers of rows of a block."""
 COLUMNS = (64, 128, 256, 512, 1024)
 """Candidate numbers of columns of a softmax at a time."""
-SAMPLES = 64
-"""Blocks of rows that are sampled to estimate how many columns a mask leaves."""
 STATES = 60
 """Cycles of a row for each block of columns: two exponentials, two reductions across lanes."""
 
@@ -130,16 +128,9 @@ def _part(live: Live, block: Block, height: int, columns: int, choice: Choice) -
     """The fraction of columns that masks leave for blocks of this size; remainders count as live."""
     expected = choice.expected
     total, rest = (int(size) for size in whole_columns(as_dim(expected(live.columns)), columns))
-    at = [as_dim(expected(extent) // 2) for extent in block.space.rows]
-    blocks = max(1, -(-expected(block.space.rows[block.row]) // height))
-    step = -(-blocks // SAMPLES)
-    samples = range(step // 2, blocks, step)
-    seen = 0
-    for number in samples:
-        start = as_dim(number * height)
-        first, end = live.within(at, block.row, start, start + height - 1)
-        seen += max(0, min(total, -(-expected(end) // columns)) - expected(first) // columns)
-    return (seen * columns / len(samples) + rest) / max(1, total * columns + rest)
+    extents = [expected(extent) for extent in block.space.rows]
+    seen = live.visited(extents, block.row, height, columns, total, expected)
+    return (seen * columns + rest) / max(1, total * columns + rest)
 
 
 @dataclass(frozen=True)
