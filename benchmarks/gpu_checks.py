@@ -20,6 +20,7 @@ import torch
 
 import opweld
 from opweld.errors import OpweldError, RunError
+from opweld.options import PrecisionName
 from opweld.runtime.cuda.array import DeviceArray
 from opweld.torch.on_gpu import OnGpu
 
@@ -27,6 +28,8 @@ Line = tuple[str, str]
 """What was checked, and what was measured of it. A check that is not right raises AssertionError."""
 
 RUNS = 50
+PRECISIONS: tuple[tuple[PrecisionName, float], ...] = ("fp32", 1e-6), ("tf32", 2e-3)
+"""Of products of float32, and the most that they may be off."""
 FAILURES = (AssertionError, OpweldError, RuntimeError, TypeError, ValueError, AttributeError)
 
 
@@ -196,6 +199,31 @@ def attention() -> Iterator[Line]:
             times[name] = _micros(lambda call=call: call(q, k, v), 10)
         times["PyTorch"] = _micros(lambda module=module: module(q, k, v), 10)
         yield f"attention of 16 heads, 4096 x 128, {what}", " ".join(f"{n} {t:.0f} us" for n, t in times.items())
+
+
+def tf32() -> Iterator[Line]:
+    """Products of float32 by tensor cores, beside exact ones: errors against float64, and PyTorch's."""
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(4096, 4096).eval()
+    x = torch.randn(4096, 4096)
+    right = torch.nn.functional.linear(*(t.double().cuda() for t in (x, *linear.parameters())))
+    line: list[str] = []
+    for precision, tolerance in PRECISIONS:
+        call, given = OnGpu(opweld.compile(linear, (x,), target="cuda", precision=precision)), x.cuda()
+        found = call(given)[0]
+        _close(found, right, tolerance)
+        error = float((found.double() - right).norm() / right.norm())
+        line.append(f"{precision} {_micros(lambda call=call, given=given: call(given), 10):.0f} us, error {error:.1e}")
+    theirs, given = linear.cuda(), x.cuda()
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:
+        for precision in ("ieee", "tf32"):
+            torch.backends.cuda.matmul.fp32_precision = precision
+            with torch.no_grad():
+                line.append(f"PyTorch {precision} {_micros(lambda: theirs(given), 10):.0f} us")
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    yield "linear 4096^3 of float32", "; ".join(line)
 
 
 PARTS: Mapping[str, Callable[[], Iterator[Line]]] = {

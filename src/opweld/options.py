@@ -45,7 +45,7 @@ TargetName: TypeAlias = ProcessorName | GpuName
 LevelName: TypeAlias = Literal["none", "basic", "extended", "all"]
 TuneName: TypeAlias = Literal["off", "quick", "full"]
 DenormalsName: TypeAlias = Literal["keep", "zero"]
-PrecisionName: TypeAlias = Literal["fp32", "bf16", "int8-weights", "int4-weights"]
+PrecisionName: TypeAlias = Literal["fp32", "bf16", "tf32", "int8-weights", "int4-weights"]
 PROCESSORS: tuple[str, ...] = get_args(ProcessorName)
 GPUS: tuple[str, ...] = get_args(GpuName)
 TARGETS = (*PROCESSORS, *GPUS)
@@ -222,8 +222,8 @@ class Options:
     precision: str = option(
         "fp32",
         dataclasses.replace(_PRECISION, check=_precision),
-        "what operands of matrix products and convolutions may be rounded to: fp32, which rounds nothing, or bf16; with"
-        " int8-weights and int4-weights their weights",
+        "what operands of matrix products and convolutions may be rounded to: fp32, which rounds nothing, bf16, or on a"
+        " GPU tf32; with int8-weights and int4-weights their weights",
         more="Sums are float32 or exact, everything else stays float32; each product is a decision, and rounded where"
         " that is faster. See docs/guides/precision.md.",
         flag="--precision",
@@ -250,6 +250,8 @@ class Options:
             _set(self, entry.name, entry.option.kind.check(entry.name, getattr(self, entry.name)))
         if self.states and self.tune != "off":
             raise OptionError("tune: a model with states cannot be tuned, as its runs depend on those before them")
+        if self.precision == "tf32" and self.target in PROCESSORS:
+            raise OptionError("precision is 'tf32', which tensor cores of GPUs multiply; name one: target='cuda'")
         if self.schedules is not None:
             _set(self, "schedules_text", _read_schedules(self.schedules))
 

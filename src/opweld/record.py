@@ -102,7 +102,7 @@ class KernelEntry:
     """A kernel: its region as schedules files name it, the graph nodes that it computes, and what was predicted of it
     at the expected sizes: seconds on one core, bytes that it must move, floating-point operations. `constants`: of each
     that it reads, where it lies among the artifact's weights, and its bytes. `computes`: what its products are of,
-    whose peak they are held against: fp32, bf16, int8."""
+    whose peak they are held against: fp32, bf16, tf32, int8."""
 
     name: str
     region: str

@@ -34,7 +34,7 @@ RULES: dict[str, DecisionRule] = {
     "fuse.integer": DecisionRule(
         "basic", "floats", "sums of integers, of 8 or 16 bits or in whole floats, scaled after it"
     ),
-    "fuse.precision": DecisionRule("basic", "fp32", "operands rounded to bf16, or weights to int8 or int4"),
+    "fuse.precision": DecisionRule("basic", "fp32", "operands rounded to bf16 or tf32, or weights to int8 or int4"),
     "fuse.prologue": DecisionRule("none", "in memory", "computed by the contraction that multiplies it, in registers"),
     "fuse.chain": DecisionRule("basic", "separate", "computed inside the user"),
     "fuse.epilogue": DecisionRule("basic", "separate", "computed on the accumulators"),

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import opweld
-from opweld.errors import RunError
+from opweld.errors import OptionError, RunError
 from opweld.runtime.cuda.sizes import evaluate
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
@@ -296,6 +296,40 @@ def test_products_of_any_number_of_rows_have_blocks_for_few_and_for_many() -> No
     for count in (1, 32, 33, 200):
         grids = [evaluate(step["grid"][0], {"batch": count}) for step in products]
         assert [programs > 0 for programs in grids] == [count <= 32, count > 32]
+
+
+def test_tf32_by_permission() -> None:
+    nodes = (node("MatMul", ["x", "w"], "m"), node("Relu", ["m"], "y"))
+    model = model_of(nodes, {"x": (256, 256)}, ("y",), weights(w=(256, 256)))
+    x = np.random.default_rng(15).standard_normal((256, 256), np.float32)
+    compiled = opweld.compile(model, target="sm_90", precision="tf32")
+    decided = [d for d in compiled.explain().decisions if d.rule == "fuse.precision"]
+    assert [d.taken for d in decided] == ["tf32"]
+    assert 'input_precision="tf32"' in text_of(compiled)
+    exact = opweld.compile(model, target="sm_90", precision="tf32", disable=["fuse.precision"])
+    assert 'input_precision="ieee"' in text_of(exact)
+    expected, found = exact.run({"x": x})["y"], compiled.run({"x": x})["y"]
+    error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+    assert 1e-5 < error < 2e-3  # two operands of 10 bits, of which the interpreter cuts the rest off
+    small = opweld.compile(
+        model_of(nodes, {"x": (1, 64)}, ("y",), weights(w=(64, 48))), target="sm_90", precision="tf32"
+    )
+    assert 'input_precision="ieee"' in text_of(small)  # memory takes as long
+
+
+def test_attention_in_tf32() -> None:
+    random = np.random.default_rng(16)
+    feeds: dict[str, Array] = {name: random.standard_normal((1, 2, 100, 16), np.float32) for name in "qkv"}
+    model = masked_attention(CAUSAL)
+    compiled = opweld.compile(model, target="sm_90", precision="tf32", dim_hints={"length": 4096})
+    assert text_of(compiled).count('input_precision="tf32"') == 2
+    expected, found = opweld.compile(model).run(feeds)["y"], compiled.run(feeds)["y"]
+    assert 1e-5 < np.linalg.norm(found - expected) / np.linalg.norm(expected) < 5e-3
+
+
+def test_tf32_is_of_gpus() -> None:
+    with pytest.raises(OptionError, match="precision is 'tf32', which tensor cores of GPUs multiply"):
+        opweld.compile(model_of((node("Relu", ["x"], "y"),), {"x": (2,)}, ("y",), {}), precision="tf32")
 
 
 AHEAD = """

@@ -214,8 +214,9 @@ def _entry(
     read, written = kernel.moved or (read, written)
     count = kernel.count
     core, operations = core_of(target), expected(count.flops + count.special)
-    # Products of 16-bit numbers at the rate of tensor cores, others at that of multiply-adds.
-    rate = 2 * 32 * core.products * core.hertz * (8 if _of_halves(kernel) else 1)
+    # Products by tensor cores at their rate, others at that of multiply-adds.
+    computes = _computes(kernel)
+    rate = 2 * 32 * core.products * core.hertz * {"bf16": 8, "tf32": 4}.get(computes, 1)
     predicted = Predicted(operations / rate, 0.0, expected(read + written) / core.dram_bytes / core.hertz, core.launch)
     region = next((memory for _, memory, _, is_written in kernel.pointers if is_written), name)
     return KernelEntry(
@@ -229,10 +230,12 @@ def _entry(
         tuple((offsets[memory], int(sizes[memory])) for _, memory, _, _ in kernel.pointers if memory in offsets),
         costs=costs_entry(count, read, written),
         predicted=predicted,
-        computes="bf16" if _of_halves(kernel) else "fp32",
+        computes=computes,
     )
 
 
-def _of_halves(kernel: Kernel) -> bool:
-    """Whether a kernel's products are of 16-bit numbers."""
-    return "narrow_product" in kernel.text
+def _computes(kernel: Kernel) -> str:
+    """What a kernel's products are of: 16-bit numbers, float32 that tensor cores read the upper bits of, or others."""
+    if "narrow_product" in kernel.text:
+        return "bf16"
+    return "tf32" if 'input_precision="tf32"' in kernel.text else "fp32"

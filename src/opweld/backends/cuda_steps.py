@@ -54,8 +54,7 @@ class Steps:
     def __init__(self, placed: Placed, expected: Expected, target: Gpu, ledger: Ledger) -> None:
         self._placed = placed
         self._storages: dict[str, Storage] = dict(placed.storages)
-        # bfloat16 where rounding was permitted is a cast in the program; what is left of float32 is exact.
-        self._realiser = Realiser(placed, expected, target, "ieee", ledger)
+        self._realiser = Realiser(placed, expected, target, ledger)
         self._kernels: dict[str, Kernel] = {}
         self._buffers: dict[str, int] = {}
         self._steps: list[Launch] = []

@@ -1,5 +1,5 @@
-"""Triton's interpreter, with what it lacks: bfloat16 that is rounded and computed with as a GPU does, loops beside a
-new NumPy."""
+"""Triton's interpreter, with what it lacks: bfloat16 that is rounded and computed with as a GPU does, products of TF32,
+loops beside a new NumPy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 from triton import knobs
+from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
 INTERPRETED: bool = knobs.runtime.interpret
@@ -40,9 +41,17 @@ def _rounding_cast(builder: Any, source: Any, wanted: Any) -> Any:
 
 
 def _widening_dot(builder: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
-    """The interpreter multiplies the bits of bfloat16 as integers: widened here, which is exact."""
+    """The interpreter multiplies the bits of bfloat16 as integers: widened here, which is exact. And it multiplies all
+    of float32, of which tensor cores read the upper 19 bits where TF32 is asked for."""
     a, b = (_cast(builder, one, tl.float32) if one.dtype.scalar == tl.bfloat16 else one for one in (a, b))
+    if a.dtype.scalar == tl.float32 and options[0] == ir.INPUT_PRECISION.TF32:
+        a, b = (interpreter.TensorHandle(_upper_bits(one.data), one.dtype) for one in (a, b))
     return _dot(builder, a, b, d, *options)
+
+
+def _upper_bits(array: Any) -> Any:
+    """Numbers of float32 with as many bits as TF32 has."""
+    return (np.ascontiguousarray(array).view(np.uint32) & 0xFFFFE000).view(np.float32).reshape(array.shape)
 
 
 def _widening_binary(builder: Any, left: Any, right: Any, operation: Any) -> Any:

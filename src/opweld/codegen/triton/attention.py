@@ -161,20 +161,29 @@ def attention(
     buffer: str,
     dtype: DType,
     launched: Launched,
+    precision: str,
     wide: bool,
     origin: tuple[str, ...],
     live: Live | None = None,
 ) -> Kernel:
-    """A kernel of programs of `launched.block` = (rows, columns at a time) each, which visit `live` columns alone."""
-    return _Attention(found, buffer, dtype, launched, wide, live).kernel(origin)
+    """A kernel of programs of `launched.block` = (rows, columns at a time) each, which visit `live` columns alone.
+    `precision` of products of float32: "ieee" or "tf32"."""
+    return _Attention(found, buffer, dtype, launched, precision, wide, live).kernel(origin)
 
 
 class _Attention:
     def __init__(
-        self, found: Attention, buffer: str, dtype: DType, launched: Launched, wide: bool, live: Live | None
+        self,
+        found: Attention,
+        buffer: str,
+        dtype: DType,
+        launched: Launched,
+        precision: str,
+        wide: bool,
+        live: Live | None,
     ) -> None:
         self._found, self._buffer, self._dtype, self._launched, self._wide = found, buffer, dtype, launched, wide
-        self._live = live
+        self._live, self._precision = live, precision
         self._operands = Operands(wide)
         self._plain = Body(self._operands, {}, "[]")
         self._lines: list[str] = []
@@ -309,7 +318,7 @@ class _Attention:
     def _multiplied(self, name: str, a: str, b: str, sums: str, kind: DType) -> str:
         if kind in HALVES:
             return f"{name} = narrow_product({a}, {b}, {sums})"
-        return f'{name} = tl.dot({a}, {b}, {sums}, input_precision="ieee")'
+        return f'{name} = tl.dot({a}, {b}, {sums}, input_precision="{self._precision}")'
 
     def _narrow(self, value: str, kind: DType, shape: str) -> str:
         return f"tl.broadcast_to({value}, {shape}).to({stored(kind)})"

@@ -50,9 +50,8 @@ MOST_EPILOGUE = 6
 class Realiser:
     """Makes the kernels of a placed program."""
 
-    def __init__(self, placed: Placed, expected: Expected, target: Gpu, precision: str, ledger: Ledger) -> None:
-        self._placed, self._expected, self._target, self._precision = placed, expected, target, precision
-        self._ledger = ledger
+    def __init__(self, placed: Placed, expected: Expected, target: Gpu, ledger: Ledger) -> None:
+        self._placed, self._expected, self._target, self._ledger = placed, expected, target, ledger
         self._shapes = placed.shapes
         self._storages = placed.storages
 
@@ -87,12 +86,11 @@ class Realiser:
         wide = self._wide([nest.body], [tensor.name])
         if member.kind is Kind.CONTRACTION and (shape := product_of(nest)) is not None:
             epilogue = len(list(walk(nest.body))) - len(list(walk(shape.summed)))
+            precision = self._precision(tensor.name, shape.operand, (tensor,), [nest.body], region.origin)
 
             def made(rows: int | None) -> Kernel:
-                launched = self._of_product(tensor.name, shape, epilogue, region.origin, rows)
-                return contraction(
-                    nest, shape, storage.root, tensor.dtype, launched, self._precision, wide, region.origin
-                )
+                launched = self._of_product(tensor.name, shape, epilogue, precision, region.origin, rows)
+                return contraction(nest, shape, storage.root, tensor.dtype, launched, precision, wide, region.origin)
 
             own = made(None)
             rows = shape.sizes[1]
@@ -110,16 +108,48 @@ class Realiser:
         tensor = region.members[-1].tensor
         wide = self._wide([found.scores, found.v, found.q, found.k], [tensor.name])
         rows, count = self._expected(found.row.extent), self._expected.product(a.extent for a in found.batch)
-        precise = DType.F32 in (found.operand, found.shares)
-        height = 32 if precise else 128
+        single = DType.F32 in (found.operand, found.shares)
+        bodies = [found.scores, found.v, found.q, found.k]
+        kind = DType.F32 if single else found.operand
+        precision = self._precision(tensor.name, kind, region.tensors, bodies, region.origin)
+        height = 128 if not single else 64 if precision == "tf32" else 32
         while height > 16 and (height // 2 >= rows or count * -(-rows // height) < self._target.processors):
             height //= 2
-        launched = Launched((height, 32 if precise else 64), 8 if height == 128 else 4, 2 if precise else 3)
+        launched = Launched((height, 32 if single else 64), 8 if height == 128 else 4, 2 if single else 3)
         root = self._storages[tensor.name].root
-        live = self._live(region, found, launched)
-        return attention(found, root, tensor.dtype, launched, wide, region.origin, live)
+        live = self._live(region, found, launched, precision)
+        return attention(found, root, tensor.dtype, launched, precision, wide, region.origin, live)
 
-    def _live(self, region: Region, found: Attention, launched: Launched) -> Live | None:
+    def _precision(
+        self, name: str, operand: DType, tensors: Sequence[Tensor], bodies: Sequence[Expr], origin: tuple[str, ...]
+    ) -> str:
+        """How products of float32 are multiplied: "ieee", or "tf32" by tensor cores where that is permitted and takes
+        less. bfloat16 where it was permitted is a cast in the program."""
+        if self._placed.program.precision != "tf32" or operand is not DType.F32:
+            return "ieee"
+        names = {node.tensor for body in bodies for node in loads(body)} | {name}
+        moved = sum(self._expected(self._storages[n].elements) * self._storages[n].dtype.bytes for n in names)
+        count = self._expected(_count(tensors).flops)
+        core = core_of(self._target)
+        memory = moved / core.dram_bytes / core.hertz
+        seconds = {kind: max(memory, count / self._rate(kind)) for kind in (DType.F32.short, "tf32")}
+        taken = self._ledger.decide(
+            rule="fuse.precision",
+            site=origin,
+            subject=(name,),
+            alternatives=[Alternative("fp32", seconds=seconds["f32"]), Alternative("tf32", seconds=seconds["tf32"])],
+            reason="tensor cores multiply operands of 10 bits and sum in float32"
+            if seconds["tf32"] < seconds["f32"]
+            else "memory takes as long",
+        )
+        return "tf32" if taken == "tf32" else "ieee"
+
+    def _rate(self, kind: str) -> float:
+        """Operations a second of products."""
+        core = core_of(self._target)
+        return 2 * 32 * core.products * core.hertz * {"f32": 1, "tf32": 4}.get(kind, 8)
+
+    def _live(self, region: Region, found: Attention, launched: Launched, precision: str) -> Live | None:
         """The columns that an attention visits; None for all."""
         block, (height, width) = region.block, launched.block
         softmax, _ = softmax_of(region.members[1])
@@ -127,9 +157,8 @@ class Realiser:
         live = live_columns(softmax, block.space, values_of(self._placed.regions))
         extents = [self._expected(extent) for extent in block.space.rows]
         total = -(-self._expected(found.column.extent) // width)
-        core = core_of(self._target)
-        rate = 2 * 32 * core.products * core.hertz * (8 if found.operand in HALVES else 1)
-        seconds = self._expected(_count(region.tensors).flops) / rate
+        kind = "tf32" if precision == "tf32" else found.operand.short
+        seconds = self._expected(_count(region.tensors).flops) / self._rate(kind)
         computed = Alternative("computed", seconds=seconds)
         if isinstance(live, str):
             self._ledger.decide(
@@ -202,13 +231,13 @@ class Realiser:
         return Launched((height, width), warps)
 
     def _of_product(
-        self, name: str, shape: Product, epilogue: int, origin: tuple[str, ...], rows: int | None
+        self, name: str, shape: Product, epilogue: int, precision: str, origin: tuple[str, ...], rows: int | None
     ) -> Launched:
         """Blocks of a product of so many rows, of as many as are expected where None."""
         batch, m, n, k = (max(1, self._expected(size)) for size in shape.sizes)
         m = rows or m
         if shape.operand not in HALVES:
-            return self._of_wide_product(shape, (batch, m, n, k))
+            return self._of_wide_product(shape, (batch, m, n, k), precision)
         largest = 128 * 128 if epilogue > MOST_EPILOGUE else 128 * 256
         found = {
             str(blocks): blocks
@@ -236,10 +265,10 @@ class Realiser:
             depth //= 2
         return Launched((taken.rows, taken.columns, depth), taken.warps, taken.stages)
 
-    def _of_wide_product(self, shape: Product, sizes: tuple[int, int, int, int]) -> Launched:
+    def _of_wide_product(self, shape: Product, sizes: tuple[int, int, int, int], precision: str) -> Launched:
         """Of float32, and of bytes: the fewest turns of all multiprocessors, by what a block multiplies or loads."""
         batch, m, n, k = sizes
-        precise = shape.operand is DType.F32 and self._precision == "ieee"
+        precise = shape.operand is DType.F32 and precision == "ieee"
         depth = 16 if precise else 64 if shape.operand is DType.I8 else 32
         best: tuple[float, tuple[int, int]] | None = None
         for high, wide in (
