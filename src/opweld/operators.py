@@ -31,9 +31,10 @@ from opweld.ops.registry import (
     required_attribute,
 )
 from opweld.ops.rows import Rows, rows_along
-from opweld.tensor.dim import Dim, as_dim, product
+from opweld.tensor.dim import Dim, as_dim, ceildiv, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, cast, const, index, reduce, select, unary
+from opweld.tensor.function import TritonKernel
 
 __all__ = [
     "DType",
@@ -48,6 +49,7 @@ __all__ = [
     "ModelError",
     "Node",
     "Rows",
+    "TritonKernel",
     "UnsupportedError",
     "Value",
     "add",
@@ -55,6 +57,7 @@ __all__ = [
     "attribute",
     "binary",
     "cast",
+    "ceildiv",
     "computes",
     "const",
     "define",

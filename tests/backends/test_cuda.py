@@ -261,6 +261,23 @@ def test_grids_have_one_dimension() -> None:
     assert [step["grid"] for step in variant["steps"]] == [["70000"]]
 
 
+def test_what_stages_make_is_written_and_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPWELD_DUMP", str(tmp_path))
+    monkeypatch.setenv("OPWELD_DEBUG", "1")
+    text = """g (float[4, 2, 3] x, float[1, 5] a) => (float[4, 1, 2, 5] y, float[1, 5] values, int64[1, 5] at) {
+        y = GRU <hidden_size = 5> (x, u, r) k = Constant <value = int64[1] {5}> () b = Relu (a)
+        values, at = TopK (b, k) }"""
+    model = parsed(text)
+    own = weights(u=(1, 15, 3), r=(1, 15, 5))
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in own.items())
+    opweld.compile(model, target="sm_90")
+    files = {path.suffix: path.read_text(encoding="utf-8") for path in sorted(tmp_path.iterdir())}
+    assert files.keys() >= {".lowered", ".tensors", ".fused", ".padded", ".placed", ".written", ".steps", ".py"}
+    assert files[".py"].startswith('"""Kernels that opweld generated.') and "@triton.jit" in files[".py"]
+    for line in ("loop step to 4", "copy 40 bytes from", "on the host order", "grid 1, x0 = a, y1 = "):
+        assert line in files[".steps"], files[".steps"]
+
+
 def test_dynamic_control_flow_and_sizes_that_data_decide() -> None:
     text = "g (float[k] x) => (int64[r, found] at, float[k] y) { at = NonZero (x) y = Relu (x) }"
     check(parsed(text), {"x": np.array([0, 1, -2, 0, 3], np.float32)})

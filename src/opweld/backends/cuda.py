@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from opweld.backends.cuda_forms import FORMS
 from opweld.backends.cuda_steps import Steps
 from opweld.backends.flow import flow_of
 from opweld.build.artifact import WEIGHTS
@@ -70,6 +71,7 @@ class CudaStages(Stages[Made]):
 
     beginnings = BEGINNINGS
     building = "compiling Triton"
+    forms = FORMS
 
     def compile(
         self,
@@ -87,7 +89,7 @@ class CudaStages(Stages[Made]):
         regions, copies = stage("pack", pad_channels, regions, ledger)
         regions = stage("append", only_appended, regions)
         placed = stage("place", place_for_gpu, regions, copies, ledger)
-        placed = stage("states", write_states, placed, expected, target, ledger)
+        placed = stage("write_states", write_states, placed, expected, target, ledger)
         steps = stage("realise", Steps, placed, expected, target, ledger)
         offsets = {name: _write(name, placed, weights) for name in steps.constants}
         variant, kernels = steps.variant(offsets)

@@ -159,7 +159,7 @@ class Steps:
         errors = tuple(f"{nodes}: {message}" if nodes else message for message in kernel.errors)
         grid = tuple(map(size_text, kernel.grid))
         origin = tuple(filter(None, kernel.origin))
-        return Launch("kernel", origin, name, grid, tuple(arguments), errors)
+        return Launch("kernel", origin, name, name, grid, tuple(arguments), errors)
 
     def _copy(self, source: str, target: str, target_at: Dim | None = None) -> Launch:
         storage = self._storages[source]

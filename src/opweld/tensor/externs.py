@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from opweld.errors import OpweldError
+from opweld.errors import OpweldError, UnsupportedError
 from opweld.tensor.dim import Atom
 from opweld.tensor.dtype import DType
 from opweld.tensor.experts import EXPERTS
@@ -24,7 +24,11 @@ from opweld.tensor.semantics import Array
 
 
 def symbol(function: str, dtype: DType) -> str:
-    """The name of the C function for a type of its first operand."""
+    """The name of the C function for a type of its first operand. Raises UnsupportedError where there is none."""
+    if EXTERNS[function].triton is not None and not EXTERNS[function].source:
+        raise UnsupportedError(
+            f"the kernel {function!r} is of Triton alone: compile the model for a GPU (target='cuda')"
+        )
     return f"{'' if EXTERNS[function].source else 'opw_extern_'}{function}_{dtype.short}"
 
 

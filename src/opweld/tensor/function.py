@@ -14,6 +14,26 @@ Numbers = Sequence[Any]
 
 
 @dataclass(frozen=True)
+class TritonKernel:
+    """A function of Triton that computes an extern.
+
+    Attributes:
+        text: Python that defines a function of the extern's name, decorated with `triton.jit`; `triton` and
+            `triton.language as tl` are imported. It takes pointers to the operands and to the results, which lie dense,
+            `error` where `errors` has any, the numbers of the call, and the number of its rows.
+        grid: how many programs run, which may depend on sizes: `tl.program_id(0)` numbers them.
+        warps: of a program. stages: of its loads.
+        errors: messages: `tl.atomic_max(error, n)` ends the run with the n-th, counted from 1.
+    """
+
+    text: str
+    grid: Any
+    warps: int = 4
+    stages: int = 2
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Function:
     """The properties of an extern function, as functions of the numbers of a call.
 
@@ -26,6 +46,7 @@ class Function:
         shared_results: whether every row is given all of the results, of which it writes a part that no other writes.
         in_place: whether the first result may lie in the memory of the first operand, which it replaces.
         source: C text that defines it, for a function of another package.
+        triton: the function of Triton for the numbers of a call and its rows; None where it has none for them.
     """
 
     parts: Callable[[Numbers], tuple[Any, ...]]
@@ -36,6 +57,7 @@ class Function:
     source: str = ""
     shared_results: bool = False
     in_place: bool = False
+    triton: Callable[[Numbers, Any], TritonKernel | None] | None = None
 
     def whole(self, operands: int, results: int) -> range:
         """The positions, among operands and then results, of what every row is given as a whole."""

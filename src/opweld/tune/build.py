@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +20,9 @@ from opweld.ledger import Decision, Measured
 from opweld.options import Environment, Options
 from opweld.pipeline import Built, build_artifact, ledger_of, read
 from opweld.rewrite.hoist import candidates_of
+from opweld.runtime.cuda.device import capability
 from opweld.stages import Reported, Watched
-from opweld.target import Target, TargetMachine
+from opweld.target import Gpu, Target, TargetMachine
 from opweld.tensor.intern import compilation
 from opweld.tune.candidates import prove
 from opweld.tune.effort import EFFORTS
@@ -51,6 +53,8 @@ def build_measured(
     Raises OptionError where tuning is asked for and this machine cannot run what is compiled for the target,
     UntunableError where it is for a model that cannot be run with inputs that are made up."""
     runs_here = _runs_here(target)
+    if options.tune != "off" and isinstance(target, Gpu):
+        raise OptionError(f"tune={options.tune}: schedules are those of processors, and {target.name} is a GPU")
     if options.tune != "off" and not runs_here:
         raise OptionError(
             f"tune={options.tune}: this machine cannot run code for {target.name}, so nothing can be measured; "
@@ -70,11 +74,20 @@ def build_measured(
 
 
 def _runs_here(target: TargetMachine) -> bool:
-    """Whether this machine runs what is compiled for the target, and schedules of processors are what it is made of."""
+    """Whether this machine runs what is compiled for the target, and tells how long each kernel takes; or Triton's
+    interpreter runs it, which tells only what is right."""
+    if isinstance(target, Gpu):
+        found = None if _interpreted() else capability()
+        return _interpreted() or (found is not None and found[0] == target.architecture_number // 10)
     if not isinstance(target, Target):
         return False
     here = Target.native()
     return target.architecture == here.architecture and set(target.features) <= set(here.features)
+
+
+def _interpreted() -> bool:
+    """Whether kernels of Triton are interpreted, on this processor."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _proved(trials: _Trials, base: Trial, candidates: Sequence[Decision]) -> Trial:
@@ -93,7 +106,8 @@ def _proved(trials: _Trials, base: Trial, candidates: Sequence[Decision]) -> Tri
         return trials.of(trials.read(measured))
 
     begun = time.monotonic()
-    kept, found = prove(base, build, candidates, feeds, EFFORTS["quick"])
+    timed = not (isinstance(trials.target, Gpu) and _interpreted())
+    kept, found = prove(base, build, candidates, feeds, EFFORTS["quick"], timed=timed)
     trials.begun += time.monotonic() - begun
     if kept is not base:
         base.discard()
@@ -117,7 +131,8 @@ class _Trials:
     """Artifacts of one model in folders of a workspace.
 
     Attributes:
-        built, sources: what was compiled, and what from, by folder. begun: when, by the monotonic clock."""
+        target: what for. built, sources: what was compiled, and what from, by folder.
+        begun: when, by the monotonic clock."""
 
     def __init__(
         self,
@@ -133,7 +148,7 @@ class _Trials:
         self.begun = time.monotonic()
         self.built: dict[Path, Built] = {}
         self.sources: dict[Path, Program] = {}
-        self._model, self._target, self._workspace, self._cache = model, target, workspace, cache
+        self._model, self.target, self._workspace, self._cache = model, target, workspace, cache
         environment, stages = Environment.read(), backend_of(target).stages()
         watched = Watched(environment.dump, environment.debug)
         self._seen = Reported(watched, progress, stages.beginnings, stages.building)
@@ -152,7 +167,7 @@ class _Trials:
         begun = replace(source, ledger=source.ledger.with_measured())
         try:
             made = build_artifact(
-                self._model, self.options, self._target, folder, self._cache, shown, source=begun, check=False
+                self._model, self.options, self.target, folder, self._cache, shown, source=begun, check=False
             )
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)  # weights of many trials would fill a disk

@@ -33,15 +33,26 @@ SECONDS = 60.0
 SLOWER = 0.995
 """A run may not become slower, but for noise: what a kernel asks of memory may cost its neighbours."""
 
+RIGHT = "it answers what these nodes do, interpreted; how fast it is only a GPU tells, or a pin takes it"
+"""What is told of a candidate that is not timed."""
+
 _log = logging.getLogger("opweld")
 
 
 def prove(
-    base: Trial, build: Build, candidates: Sequence[Decision], feeds: Mapping[str, Array], effort: Effort
+    base: Trial,
+    build: Build,
+    candidates: Sequence[Decision],
+    feeds: Mapping[str, Array],
+    effort: Effort,
+    *,
+    timed: bool = True,
 ) -> tuple[Trial, Mapping[str, Measured]]:
     """The model with what is kept, which is `base` where nothing is, and what was found of each candidate, by its id.
-    `build` compiles the model anew, rewriting included."""
-    return _Proof(base, build, feeds, effort).run(candidates)
+    `build` compiles the model anew, rewriting included. Where nothing is `timed`, as an interpreter's runs tell nothing
+    of a GPU's, candidates are checked, and none is kept."""
+    proof = _Proof(base, build, feeds, effort)
+    return proof.run(candidates) if timed else proof.check(candidates)
 
 
 class _Proof:
@@ -69,6 +80,15 @@ class _Proof:
             if len(kept) == len(wanted):
                 self._give_up(kept, f"a run takes {1 / whole:.2f} times as long with it")
             wanted = kept if len(kept) < len(wanted) else []
+        return self._base, self._found
+
+    def check(self, candidates: Sequence[Decision]) -> tuple[Trial, Mapping[str, Measured]]:
+        """Whether candidates are right."""
+        trial = self._right(candidates)
+        if trial is not None:
+            trial[0].discard()
+        right = candidates if trial is not None else self._right_ones(candidates)
+        self._found |= {candidate.id: Measured(BASELINE, {}, RIGHT) for candidate in right}
         return self._base, self._found
 
     def _give_up(self, candidates: Sequence[Decision], why: str) -> None:

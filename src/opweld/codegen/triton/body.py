@@ -258,6 +258,10 @@ class Body:
         return self.value(node, tests)
 
     def _binary(self, node: Binary, tests: tuple[_Test, ...]) -> str:
+        if node.op in COMPARED and not self._operands.wide and _are_near(node.x, node.y):
+            # Masks of positions: registers of 64 bits are two.
+            x, y = (self._near(side, tests) for side in (node.x, node.y))
+            return f"({x}) {COMPARED[node.op]} ({y})"
         infix = node.op in ("add", "sub", "mul") and not (isinstance(node.x, Const) and isinstance(node.y, Const))
         operand = self.value if infix else self._operand
         x, y = operand(node.x, tests), operand(node.y, tests)
@@ -268,6 +272,12 @@ class Body:
             bad = " & ".join([*mask, f"({y} == 0)"])
             self._scope.lines.append(f"tl.atomic_max(error{self._zeros(self._dimensions(axes))}, {code}, mask={bad})")
         return rounded(node.dtype, binary_text(node, x, y))
+
+    def _near(self, node: Expr, tests: tuple[_Test, ...]) -> str:
+        if isinstance(node, Index):
+            return self.dim(node.dim, tests)
+        assert isinstance(node, Const)
+        return str(int(node.value))
 
     def _select(self, node: Select, tests: tuple[_Test, ...]) -> str:
         condition = self.value(node.condition, tests)
@@ -480,6 +490,34 @@ def mask_of(name: str, count: Dim, size: int, lines: list[str], body: Body, mask
     mask = mask or f"{name}_inside"
     lines.append(f"{mask} = {name} < {body.dim(count)}")
     return mask
+
+
+COMPARED = {"le": "<=", "lt": "<", "ge": ">=", "gt": ">"}
+"""Comparisons of positions, as Triton writes them."""
+
+NEAR = 1 << 15
+"""The most that a position may be away from one of an axis, or the distance of two, for 32 bits to hold it."""
+
+
+def _are_near(*nodes: Expr) -> bool:
+    """Whether expressions, of which one depends on an axis, are positions along an axis, distances of two, or small
+    numbers: they fit 32 bits where addresses do."""
+    return any(isinstance(node, Index) and axes_of(node.dim) for node in nodes) and all(map(_is_near, nodes))
+
+
+def _is_near(node: Expr) -> bool:
+    if isinstance(node, Const):
+        return node.dtype.is_integer and abs(node.value) <= NEAR
+    if not isinstance(node, Index):
+        return False
+    signs: list[int] = []
+    for monomial, coefficient in node.dim.terms:
+        if not monomial and abs(coefficient) <= NEAR:
+            continue
+        if len(monomial) != 1 or abs(coefficient) != 1 or not isinstance(monomial[0], Axis):
+            return False
+        signs.append(coefficient)
+    return sorted(signs) in ([], [-1], [1], [-1, 1])
 
 
 def _axes(node: Expr) -> frozenset[Axis]:

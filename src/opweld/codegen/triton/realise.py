@@ -11,6 +11,7 @@ from opweld.codegen.triton.elementwise import elementwise
 from opweld.codegen.triton.externs import KERNELS, Call
 from opweld.codegen.triton.kernel import Kernel, Launched
 from opweld.codegen.triton.operators import HALVES
+from opweld.codegen.triton.own import own_kernel
 from opweld.codegen.triton.rows import LONGEST, row_of, rowwise
 from opweld.fuse.live import Live, live_columns, values_of
 from opweld.fuse.online import softmax_of
@@ -26,6 +27,7 @@ from opweld.tensor.cost import Count, flops
 from opweld.tensor.dim import Dim, floordiv, minimum, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, loads, walk
+from opweld.tensor.externs import EXTERNS
 from opweld.tensor.program import Extern, Tensor
 from opweld.tile.nest import Nest, nest_of
 
@@ -183,17 +185,20 @@ class Realiser:
     def extern(self, extern: Extern, updates: Tensor | None, rounded: Tensor | None) -> Kernel | None:
         """The kernel of an extern, which computes `updates` and rounds its result to `rounded` itself; None for one
         that the processor computes."""
-        make = KERNELS.get(extern.function)
-        if make is None:
-            return None
         names = (*extern.operands, *(result.name for result in extern.results))
         sizes = [self._storages[name].elements.constant for name in names]
+        is_wide = any(size is not None and size >= WIDE for size in sizes)
+        make = KERNELS.get(extern.function)
+        if make is None:
+            theirs = EXTERNS[extern.function].triton
+            made = None if theirs is None else theirs(extern.numbers, extern.rows)
+            own = None if made is None else own_kernel(made, extern, self._storages, is_wide)
+            return None if own is None else replace(own, count=flops(extern))
         nest, origin = None, extern.origin
         if updates is not None:
             nest = self._nest(updates, tuple(axis.dim for axis in updates.axes), self._storages)
             origin = (*updates.origin, *origin)
         result = extern.results[0].name if rounded is None else rounded.name
-        is_wide = any(size is not None and size >= WIDE for size in sizes)
         kernel = make(Call(replace(extern, origin=tuple(dict.fromkeys(origin))), self._storages, is_wide, nest, result))
         return replace(kernel, count=flops(extern) + (Count() if updates is None else flops(updates)))
 

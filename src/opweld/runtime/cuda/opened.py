@@ -336,7 +336,7 @@ class Cuda(Opened):
 
 def _description(bound: Bound) -> PlanDescription:
     steps = tuple(
-        Step(step.code or step.kind, ", ".join(step.origin), number, 1, 0, 0, 0)
+        Step(step.name or step.kind, ", ".join(step.origin), number, 1, 0, 0, 0)
         for number, step in enumerate(bound.expanded())
     )
     total = sum(

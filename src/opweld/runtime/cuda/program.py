@@ -62,7 +62,8 @@ class Argument:
 class Launch:
     """A step of a run. `kind`:
 
-    "kernel": a launch of `code` with a grid and arguments; `errors` are messages by the number that it reports, less 1.
+    "kernel": a launch of `code` with a grid and arguments, which the account calls `name`; `errors` are messages by the
+        number that it reports, less 1.
     "copy": bytes from one buffer to another, from an offset in each.
     "loop": `body` so many times (`count`), the symbol `symbol` counting from 0.
     "host": the function `function` of `tensor.externs` on the processor: `buffers` are its operands and results,
@@ -72,6 +73,7 @@ class Launch:
     kind: str
     origin: tuple[str, ...] = ()
     code: str = ""
+    name: str = ""
     grid: tuple[Size, ...] = ()
     arguments: tuple[Argument, ...] = ()
     errors: tuple[str, ...] = ()

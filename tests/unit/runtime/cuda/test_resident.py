@@ -32,7 +32,7 @@ def scale(target: int, source: int, errors: tuple[str, ...] = ()) -> Launch:
         arguments = [Argument("y", "error"), *arguments[1:]]
     factor = struct.unpack("i", struct.pack("f", 1.0 if errors else 2.0))[0]
     numbers = [Argument(n, "size", size=str(v)) for n, v in (("f", factor), ("m", -7), ("n", 1 if errors else COUNT))]
-    return Launch("kernel", (), "scale", (str(COUNT),), (*arguments, *numbers), errors)
+    return Launch("kernel", (), "scale", "k0", (str(COUNT),), (*arguments, *numbers), errors)
 
 
 def program(*steps: Launch, architecture: int = 90) -> Program:
