@@ -1,4 +1,4 @@
-"""What only a GPU can show of compiled models, checked and timed in less than half a minute.
+"""What only a GPU can show of compiled models, checked and timed.
 
     python -m benchmarks.gpu_checks                    all of it; exit status 1 where something is not right
     python -m benchmarks.gpu_checks tensors attention  parts of it
@@ -226,10 +226,29 @@ def tf32() -> Iterator[Line]:
     yield "linear 4096^3 of float32", "; ".join(line)
 
 
+def own() -> Iterator[Line]:
+    """A kernel of Triton that a package brings: right when it is pinned, and measured where a rule says so."""
+    from benchmarks.gpu_own_kernel import Reversed
+
+    body = """(float[512, 4096] x) => (float[512, 4096] y) <int64[1] starts = {-1}, int64[1] ends = {-100000},
+        int64[1] axes = {1}, int64[1] steps = {-1}> {
+        a = Relu (x) b = Slice (a, starts, ends, axes, steps) y = Neg (b) }"""
+    x = np.random.default_rng(0).standard_normal((512, 4096), np.float32)
+    right = -np.maximum(x, 0)[:, ::-1]
+    measured = _compiled(body, rules=(Reversed,))
+    (decided,) = [d for d in measured.explain().decisions if d.rule == Reversed.name]
+    np.testing.assert_array_equal(measured.run({"x": x})["y"], right)
+    pinned = _compiled(body, rules=(Reversed,), pins={decided.id: "rewritten"})
+    np.testing.assert_array_equal(pinned.run({"x": x})["y"], right)
+    yield "a kernel of a package, measured and pinned", f"{decided.taken}: {decided.reason}"
+
+
 PARTS: Mapping[str, Callable[[], Iterator[Line]]] = {
     "tensors": tensors,
     "interchange": interchange,
     "attention": attention,
+    "tf32": tf32,
+    "own": own,
 }
 
 
