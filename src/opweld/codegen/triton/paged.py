@@ -19,10 +19,11 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.paged import CHUNK, WORK, padded_size, part_size
 from opweld.tensor.program import Extern
 
-ROWS = 32
-"""Queries times the heads that share keys that a tile has."""
-KEYS = 64
-"""Keys that are multiplied at once: a chunk has a whole number of them."""
+TILES = {64: (32, 64, 4), 128: (32, 64, 8), 256: (16, 32, 8)}
+"""By the features of a head, at most: queries times the heads that share keys that a tile has; keys that are multiplied
+at once, of which a chunk has a whole number; and warps. As many as registers suffice for."""
+EXACT_TILES = {64: (16, 16, 8), 128: (16, 16, 8), 256: (16, 16, 8)}
+"""The same of float32, which no tensor core multiplies."""
 MOST = 4096
 """Elements of a sum that a program joins at once."""
 FIELDS = ("token", "queried", "position", "table", "head", "chunk", "end", "first", "stride", "apart")
@@ -47,6 +48,8 @@ class _Attend:
         self._padded, self._part = int(padded_size(size)), int(part_size(size))
         self._deep, self._across = power(size), power(self._padded)
         self._kind = storages[extern.operands[2]].dtype
+        tiles = TILES if self._kind in HALVES else EXACT_TILES
+        self._rows, self._keys, self._warps = tiles[next((most for most in tiles if most >= self._across), 256)]
         self._dots = "" if self._kind in HALVES else ', input_precision="ieee"'
 
     def kernel(self) -> Kernel:
@@ -54,19 +57,19 @@ class _Attend:
         extern = self._extern
         work, q, k, v, tables = (self._pointer(name) for name in extern.operands[:-1])
         parts = self._pointer(extern.results[0].name, "y")
-        lines = [*self._row(work), f"for tile in range(0, queried * {self._group}, {ROWS}):"]
+        lines = [*self._row(work), f"for tile in range(0, queried * {self._group}, {self._rows}):"]
         lines += [INDENT + line for line in self._tile(q, k, v, tables, parts)]
         queries = self._storages[extern.operands[1]]
         comment = (
             f"Attention of {self._kv_heads} x {self._group} heads of {self._size} over blocks of {self._block} keys: "
-            f"a row of work a program, {KEYS} keys at a time."
+            f"a row of work a program, {self._keys} keys at a time."
         )
         return kernel_of(
             lines,
             self._operands,
             (self._storages[extern.results[0].name].root,),
             (extern.rows,),
-            Launched((ROWS, KEYS), 4, 3 if self._kind in HALVES else 2),
+            Launched((self._rows, self._keys), self._warps, 3 if self._kind in HALVES else 1),
             "attend",
             extern.origin,
             comment,
@@ -94,13 +97,13 @@ class _Attend:
 
     def _tile(self, q: str, k: str, v: str, tables: str, parts: str) -> list[str]:
         """What is done for a tile of queries."""
-        last = f"position + tl.minimum((tile + {ROWS - 1}) // {self._group}, queried - 1)"
+        last = f"position + tl.minimum((tile + {self._rows - 1}) // {self._group}, queried - 1)"
         lowest = f"position + {f'tile // {self._group}' if self._causal else '0'} - {self._window - 1}"
         inside = f"present[:, None] & (d < {self._size})[None, :]"
         chunk = [
             *self._empty("most", "weight", "part"),
-            f"begin = tl.maximum(c * {CHUNK}, start // {KEYS} * {KEYS})",
-            f"for n_first in range(begin, tl.minimum((c + 1) * {CHUNK}, stop), {KEYS}):",
+            f"begin = tl.maximum(c * {CHUNK}, start // {self._keys} * {self._keys})",
+            f"for n_first in range(begin, tl.minimum((c + 1) * {CHUNK}, stop), {self._keys}):",
             *(INDENT + line for line in self._step(k, v, tables)),
             "if apart != 0:",
             f"{INDENT}part_target = target + (c - chunk) * {self._heads * self._part}",
@@ -109,7 +112,7 @@ class _Attend:
             *(INDENT + line for line in joined("highest", "total", "sums", "most", "weight", "part")),
         ]
         return [
-            f"packed = tile + tl.arange(0, {ROWS})",
+            f"packed = tile + tl.arange(0, {self._rows})",
             f"query = packed // {self._group}",
             f"own_head = head * {self._group} + packed % {self._group}",
             "present = query < queried",
@@ -129,9 +132,9 @@ class _Attend:
     def _empty(self, most: str, weight: str, part: str) -> tuple[str, ...]:
         """A part of no keys."""
         return (
-            f'{most} = tl.full([{ROWS}], float("-inf"), tl.float32)',
-            f"{weight} = tl.zeros([{ROWS}], tl.float32)",
-            f"{part} = tl.zeros([{ROWS}, {self._across}], tl.float32)",
+            f'{most} = tl.full([{self._rows}], float("-inf"), tl.float32)',
+            f"{weight} = tl.zeros([{self._rows}], tl.float32)",
+            f"{part} = tl.zeros([{self._rows}, {self._across}], tl.float32)",
         )
 
     def _step(self, k: str, v: str, tables: str) -> list[str]:
@@ -145,7 +148,7 @@ class _Attend:
             seen += f" & (n[None, :] > high[:, None] - {self._window})"
         capped = [f"scores = tanh(scores / {self._cap!r}) * {self._cap!r}"] if self._cap else []
         return [
-            f"n = n_first + tl.arange(0, {KEYS})",
+            f"n = n_first + tl.arange(0, {self._keys})",
             "there = (n >= start) & (n < stop)",
             f"page = tl.load({tables} + table + n // {block}, mask=there, other=0)",
             f"wrong = (page < 0) | (page >= {blocks})",
