@@ -423,6 +423,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         ),
         (Z, Y),
     ),
+    "complex numbers of two precisions": (
+        lambda z, x: (z * z.to(torch.complex128), z + x.double(), x.double() * z, z.to(torch.complex128) / (z + 3)),
+        (Z, Y),
+    ),
     "the most frequent": (
         lambda i, b: (*i.mode(1), *i.mode(0, keepdim=True), i.flatten().mode()[0], *b.mode(), *i[0, 0].mode()),
         (whole(4, 12, low=0, high=4), FLAGS),

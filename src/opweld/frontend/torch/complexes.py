@@ -209,8 +209,16 @@ def to(b: Builder, x: Complex | Value, *_: Any, **__: Any) -> Complex | Value:
     """Of another type; a real one has the real parts."""
     if not b.complex:
         return b.cast(_complex(b, x).real, b.dtype)
+    return _promoted(b, x)
+
+
+def _promoted(b: Builder, x: Operand) -> Complex:
+    """An operand of any kind, its parts in the type of those that are made."""
     found = _complex(b, x)
-    return Complex(b.cast(found.real, b.dtype), b.cast(found.imag, b.dtype))
+    made = Complex(b.cast(found.real, b.dtype), b.cast(found.imag, b.dtype))
+    for part, before in ((made.real, found.real), (made.imag, found.imag)):
+        b.known.setdefault(part, b.known.get(before))
+    return made
 
 
 def _complex(b: Builder, x: Operand) -> Complex:
@@ -243,7 +251,7 @@ def sub(b: Builder, x: Operand, y: Operand, alpha: Number = 1) -> Complex:
 
 
 def _sum(b: Builder, x: Operand, y: Operand, op_type: str) -> Complex:
-    x, y = _complex(b, x), _complex(b, y)
+    x, y = _promoted(b, x), _promoted(b, y)
     return Complex(b.op(op_type, x.real, y.real), b.op(op_type, x.imag, y.imag))
 
 
@@ -257,12 +265,12 @@ def _product(b: Builder, x: Operand, y: Operand, op_type: str = "Mul") -> Comple
     if not is_complex(x) and not is_complex(y):
         return _complex(b, b.op(op_type, _floats(b, x), _floats(b, y)))
     if not is_complex(y):
-        x, factor = _complex(b, x), _floats(b, y)
+        x, factor = _promoted(b, x), _floats(b, y)
         return Complex(b.op(op_type, x.real, factor), b.op(op_type, x.imag, factor))
     if not is_complex(x):
-        factor, y = _floats(b, x), _complex(b, y)
+        factor, y = _floats(b, x), _promoted(b, y)
         return Complex(b.op(op_type, factor, y.real), b.op(op_type, factor, y.imag))
-    x, y = _complex(b, x), _complex(b, y)
+    x, y = _promoted(b, x), _promoted(b, y)
     return Complex(
         b.op("Sub", b.op(op_type, x.real, y.real), b.op(op_type, x.imag, y.imag)),
         b.op("Add", b.op(op_type, x.real, y.imag), b.op(op_type, x.imag, y.real)),
@@ -285,9 +293,9 @@ def matmul(b: Builder, x: Complex | Value, y: Complex | Value) -> Complex:
 def div(b: Builder, x: Operand, y: Operand) -> Complex:
     """x / y"""
     if not is_complex(y):
-        x, factor = _complex(b, x), _floats(b, y)
+        x, factor = _promoted(b, x), _floats(b, y)
         return Complex(b.op("Div", x.real, factor), b.op("Div", x.imag, factor))
-    return _product(b, x, reciprocal(b, _complex(b, y)))
+    return _product(b, x, reciprocal(b, _promoted(b, y)))
 
 
 @_aten("reciprocal.default")
