@@ -325,3 +325,15 @@ def test_complex_numbers_of_which_there_are_none() -> None:
     for shape in ((0,), (3, 0), (0, 2)):
         z = torch.randn(shape, dtype=torch.complex64)
         close(compiled(lambda z: z * 2)(z), z)
+
+
+def test_a_size_that_guards_settle_is_that_number() -> None:
+    def attended(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        # The third axis is one batch by another: PyTorch has found out that it is 1 where the mask is broadcast.
+        heads = mask.repeat_interleave(2, dim=0).view(q.shape[0], 2, -1, mask.shape[-1])
+        return torch.nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=heads)
+
+    run = compiled(attended)
+    for batch in (2, 3, 5):
+        q, k, mask = torch.randn(batch, 2, 48, 8), torch.randn(batch, 2, 5, 8), torch.randn(batch, 1, 5)
+        close(run(q, k, mask), attended(q, k, mask))

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.dtypes import dtype_of
@@ -197,6 +198,17 @@ class Builder:
         return int(number)
 
 
+def settled(size: Any) -> int | None:
+    """The number that a symbolic size is whenever the graph is called: PyTorch calls it where its guards hold only, and
+    one of these is what it has found out of a size on its way, as that an axis is broadcast."""
+    if not isinstance(size, torch.SymInt):
+        return None
+    node = cast("Any", size).node
+    if node.hint is None or node.expr.is_symbol:
+        return None
+    return int(node.hint) if statically_known_true(size == node.hint) else None
+
+
 def number(value: Number, dtype: DType) -> Array:
     """A number in a dtype: an integer type wraps around, a float16 overflows, as PyTorch's do."""
     with np.errstate(all="ignore"):
@@ -234,4 +246,4 @@ def _plain(operand: Any) -> Any:
     return operand
 
 
-__all__ = ["Array", "Builder", "DType", "Number", "Scalar", "Value", "elements"]
+__all__ = ["Array", "Builder", "DType", "Number", "Scalar", "Value", "elements", "settled"]

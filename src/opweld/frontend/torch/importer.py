@@ -17,7 +17,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.arithmetic import pair
 from opweld.frontend.torch.assertions import FAILING
-from opweld.frontend.torch.builder import Builder, elements
+from opweld.frontend.torch.builder import Builder, elements, settled
 from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, joined, parts, real_meta
 from opweld.frontend.torch.convention import hint
 from opweld.frontend.torch.dtypes import as_array, dtype_of
@@ -239,6 +239,9 @@ class Importer:
     # ----------------------------------------------------------------------------------------------------------- calls
 
     def _call(self, node: fx.Node) -> Any:
+        fixed = settled(node.meta.get("val"))
+        if fixed is not None:
+            return fixed
         arguments = [self._argument(value) for value in node.args]
         if node.target is operator.getitem:
             return arguments[0][arguments[1]]

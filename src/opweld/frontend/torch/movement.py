@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opweld.errors import UnsupportedError
-from opweld.frontend.torch.builder import Array, Builder, Scalar, Value
+from opweld.frontend.torch.builder import Array, Builder, Scalar, Value, settled
 from opweld.frontend.torch.rows import aten
 from opweld.tensor.dtype import DType
 
@@ -20,7 +20,8 @@ _LAST = 2**63 - 1
 @aten("view.default", "reshape.default", "_unsafe_view.default", "_reshape_copy.default", "view_copy.default")
 def view(b: Builder, x: Value, size: Sequence[Size]) -> Value:
     """Other sizes; one of them may be -1."""
-    return b.reshape(x, size)
+    known = [own if isinstance(own, int) else settled(own) for own in b.made.shape]
+    return b.reshape(x, [told if own is None else own for told, own in zip(size, known, strict=True)])
 
 
 @aten("view.dtype")
