@@ -7,6 +7,7 @@ workers have 8 each in one case of five. And those that are drawn for a worker t
 from __future__ import annotations
 
 import array
+import errno
 import mmap
 import selectors
 import socket
@@ -22,7 +23,9 @@ _AT_ONCE: Final = 64
 _BACKLOG: Final = 2048
 
 AGAIN_S: Final = 0.02
-"""Until connections are offered again that no worker had room for."""
+"""Until connections are offered again that no worker had room for, or accepted that this process had none for."""
+
+_FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Closed:
@@ -90,11 +93,12 @@ class Handing:
         self._takers: list[Taker] = []  # who are handed connections, in the order of their last turns
         self._left: deque[socket.socket] = deque()
         self._accepts = False
+        self._full = False
 
     @property
     def waits(self) -> bool:
         """Whether connections are there for which nobody had room: `offer` is to be called after `AGAIN_S`."""
-        return bool(self._left and self._takers)
+        return bool((self._left or self._full) and self._takers)
 
     def listen(self) -> None:
         """From now on clients find the port open. Raises OptionError where somebody else has it."""
@@ -144,6 +148,7 @@ class Handing:
         """Hands out those that wait."""
         while self._left and self._handed(self._left[0]):
             self._left.popleft()
+        self._full = False
         self._look()
 
     def _open(self, taker: Taker) -> int:
@@ -151,7 +156,7 @@ class Handing:
 
     def _look(self) -> None:
         """Accepts connections or not, as there are takers."""
-        accepts = bool(self._takers) and not self._left
+        accepts = bool(self._takers) and not self._left and not self._full
         if accepts and not self._accepts:
             self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
         elif self._accepts and not accepts:
@@ -162,7 +167,11 @@ class Handing:
         for _ in range(_AT_ONCE):
             try:
                 connection, _address = self._listening.accept()
-            except OSError:  # there are no more, or too many files are open: whoever waits is found again
+            except BlockingIOError:  # there are no more
+                break
+            except OSError as error:  # the client is gone; or too many files are open, and for a while stay so
+                self._full = error.errno in _FULL
+                self._look()
                 break
             if not self._handed(connection):
                 self._left.append(connection)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import array
+import os
+import resource
 import selectors
 import socket
 from collections.abc import Generator
@@ -200,3 +202,25 @@ def test_nobody_can_connect_when_it_is_closed(handed: Handed) -> None:
     handed.handing.close()
     with pytest.raises(ConnectionRefusedError):
         handed.connect(1)
+
+
+def test_who_has_no_file_left_looks_again_later(handed: Handed) -> None:
+    handed.handing.add(handed.takers[0])
+    handed.connect(1)
+    assert handed.taken()[0] == 1
+    client = socket.create_connection(("127.0.0.1", handed.port))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(client.fileno())
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        handed.act()  # ends: a port that is looked at while nothing can be accepted would be ready for ever
+        assert handed.handing.waits
+        assert handed.taken()[0] == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    handed.handing.offer()
+    handed.act()
+    assert not handed.handing.waits
+    assert handed.taken()[0] == 1
+    client.close()
