@@ -23,7 +23,7 @@ GROWTH = tl.constexpr(8.0)
 @triton.jit
 def _scores(query, key, batch, head, tile, length, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr):
     keys = load_tile(key, batch, head, tile * BLOCK_N, length, 0, 1, BLOCK_N, HEAD_DIM, HEAD_DIM, True, False)
-    return tl.dot(query, keys.T)
+    return tl.dot(query, keys.T, input_precision="ieee")
 
 
 @triton.jit
@@ -56,7 +56,7 @@ def _weigh(
     else:
         accumulator = accumulator * shrink[:, None]
     values = load_tile(value, batch, head, tile * BLOCK_N, length, 0, 1, BLOCK_N, HEAD_DIM, HEAD_DIM, True, False)
-    return tl.dot(probabilities.to(values.dtype), values, accumulator)
+    return tl.dot(probabilities.to(values.dtype), values, accumulator, input_precision="ieee")
 
 
 @triton.jit
@@ -115,14 +115,14 @@ def _behind(
             scores = _scores(query, key, batch, head, tile, length, BLOCK_N, HEAD_DIM)
             values = load_tile(value, batch, head, (tile - 1) * BLOCK_N, length, 0, 1,
                                BLOCK_N, HEAD_DIM, HEAD_DIM, True, False)  # fmt: skip
-            accumulator = tl.dot(weights, values, accumulator)
+            accumulator = tl.dot(weights, values, accumulator, input_precision="ieee")
             probabilities, shrink, row_max, row_sum = _softmax(scores, row_max, row_sum, first_row, tile, factor,
                                                                BLOCK_M, BLOCK_N, MASKED, DEFERRED)  # fmt: skip
             weights = probabilities.to(value.dtype)
             accumulator = accumulator * shrink[:, None]
         values = load_tile(value, batch, head, (end - 1) * BLOCK_N, length, 0, 1,
                            BLOCK_N, HEAD_DIM, HEAD_DIM, True, False)  # fmt: skip
-        accumulator = tl.dot(weights, values, accumulator)
+        accumulator = tl.dot(weights, values, accumulator, input_precision="ieee")
     return accumulator, row_max, row_sum
 
 

@@ -12,7 +12,15 @@ import typer
 
 from opweld.cli.answering import write
 from opweld.cli.conversation import Conversation
-from opweld.cli.language import CacheOption, ContextOption, MemoryOption, ModelArgument, ThreadsOption, opened
+from opweld.cli.language import (
+    CacheOption,
+    ContextOption,
+    MemoryOption,
+    ModelArgument,
+    TargetOption,
+    ThreadsOption,
+    opened,
+)
 from opweld.cli.sampled import (
     MaxTokensOption,
     MinPOption,
@@ -48,6 +56,7 @@ def chat(
     threads: ThreadsOption = None,
     context: ContextOption = None,
     cache: CacheOption = None,
+    target: TargetOption = "native",
 ) -> None:
     """Talk with a language model.
 
@@ -66,7 +75,7 @@ def chat(
     from rich.console import Console
 
     notes = Console(stderr=True, highlight=False)
-    with opened(model, memory=memory, threads=threads, context=context, cache=cache) as language:
+    with opened(model, memory=memory, threads=threads, context=context, cache=cache, target=target) as language:
         sampling = sampling_of(
             language.sampling,
             limit=max_tokens,
