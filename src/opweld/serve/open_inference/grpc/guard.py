@@ -43,8 +43,9 @@ _CODES: Final = {
 }
 """By status of HTTP."""
 
-_Given: TypeAlias = "tuple[Visit, ServicerContext[Any, Any]]"
-"""A call whose answer, or one of whose answers gRPC sends."""
+_Given: TypeAlias = "tuple[Visit, str]"
+"""A call whose answer, or one of whose answers gRPC sends, and its client, as `ServicerContext.peer` names it: whoever
+asks a context for that when its call is over, ends the process."""
 
 _Streamed: Final = CLASSES["ModelStreamInferResponse"]
 _Answer: Final = CLASSES["ModelInferResponse"]
@@ -114,11 +115,12 @@ class GrpcGuard:
         self, name: str, context: ServicerContext[Any, Any], *, timed: bool = True
     ) -> AsyncGenerator[Visit]:
         """The block is a request; the client is told what it raises. It is over when the answer has been taken."""
-        visit, visits = _visit(name, context), self._common.visits
+        peer, visits = context.peer(), self._common.visits
+        visit = _visit(name, peer)
         visits.enter(visit)
 
         def over(_: ServicerContext[Any, Any]) -> None:
-            self._given.discard((visit, context))
+            self._given.discard((visit, peer))
             visits.leave(visit)
             self._common.log.tell(visit)
 
@@ -128,32 +130,33 @@ class GrpcGuard:
                 self._admit(context)
                 yield visit
             visit.status = 200
-            self._give(visit, context)
+            self._give(visit, peer)
         except Exception as error:  # noqa: BLE001 - the client is told, and the log
             if isinstance(error, Cut) and visit.why is None:
                 raise asyncio.CancelledError from None  # nobody is there who could be told
             cut = visit.why if isinstance(error, Cut) else None
             refusal = cut or refusal_for(error, visit)
             visit.status = refusal.status
-            self._give(visit, context)
+            self._give(visit, peer)
             await context.abort(code_of(refusal), str(refusal))
 
-    def _give(self, visit: Visit, context: ServicerContext[Any, Any]) -> None:
+    def _give(self, visit: Visit, peer: str) -> None:
         """gRPC sends the answer now, in the same task."""
         visit.complete, visit.task = True, asyncio.current_task()
-        self._given.add((visit, context))
+        self._given.add((visit, peer))
 
     @staticmethod
     def _not_taken(given: _Given) -> None:
-        visit, context = given
+        visit, peer = given
         _log.info("%s: the client does not take its answer, and is cut off", visit.id)
         visit.complete = False
         visit.end(None)
-        cut_off(context.peer())
+        cut_off(peer)
 
     async def _answer_all(
         self, requests: AsyncIterator[bytes], visit: Visit, context: ServicerContext[Any, Any]
     ) -> None:
+        peer = context.peer()
         # The queue itself is not bounded: who ends the reading waits for nothing.
         calls: asyncio.Queue[asyncio.Task[tuple[bytes, int]] | None] = asyncio.Queue()
         room = asyncio.Semaphore(_AT_ONCE)
@@ -175,9 +178,9 @@ class GrpcGuard:
             ending = group.create_task(end(group.create_task(read())))
             while (call := await calls.get()) is not None:
                 answer, held = await call
-                self._given.add((visit, context))
+                self._given.add((visit, peer))
                 await context.write(answer)
-                self._given.discard((visit, context))
+                self._given.discard((visit, peer))
                 visit.drop(held)
                 room.release()
             ending.cancel()
@@ -226,9 +229,9 @@ def _message(name: str, raw: bytes) -> Any:
         raise Refusal(400, f"the message is no {name}Request of protocol buffers") from None
 
 
-def _visit(name: str, context: ServicerContext[Any, Any]) -> Visit:
+def _visit(name: str, peer: str) -> Visit:
     path = f"/{SERVICE}/{name}"
-    return Visit(host_of(context.peer()), "gRPC", path, route=path)
+    return Visit(host_of(peer), "gRPC", path, route=path)
 
 
 def _deadline(context: ServicerContext[Any, Any]) -> float | None:
