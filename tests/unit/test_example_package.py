@@ -97,6 +97,8 @@ def test_what_it_adds_is_listed(package: None) -> None:
 
 def test_the_code_of_the_guide_works() -> None:
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    # Kernels in Triton have tests of their own, where Triton is interpreted.
+    blocks = [block for block in blocks if "triton" not in block]
     marks = ("class Absolute", "@infers", "@kernel(")
     (rule,), (operator,), (called,) = ([block for block in blocks if mark in block] for mark in marks)
     made: dict[str, Any] = {"__name__": "guide"}
