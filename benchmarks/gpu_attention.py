@@ -37,7 +37,7 @@ from opweld.kernels.flash_backward_launches import (
 )
 from opweld.kernels.flash_decode import flash_decode
 from opweld.kernels.flash_forward import CANDIDATES, forward_launch
-from opweld.kernels.flash_problem import UNBOUNDED, Configuration, Problem
+from opweld.kernels.flash_problem import Configuration, Problem
 from opweld.kernels.launches import Launch
 from opweld.kernels.paged_attention import paged_attention
 from tests.kernels.attention_oracle import attention, of_blocks
@@ -79,10 +79,7 @@ class Shape:
     @property
     def problem(self) -> Problem:
         """What kernels are given."""
-        return Problem(
-            None, None, None, None, 128, 128, None, None, self.length, self.length, UNBOUNDED,
-            0 if self.causal else UNBOUNDED, self.head_dim**-0.5, 0.0, 0.0, 0, "ieee",
-        )  # fmt: skip
+        return Problem.plain(self.length, self.length, self.head_dim, causal=self.causal)
 
     def operands(self, device: str = "cuda") -> tuple[Tensor, ...]:
         """Query, key, value, gradient of the output."""

@@ -33,7 +33,7 @@ from benchmarks.gpu_attention_tune import told
 from benchmarks.gpu_kernel_checks import normal
 from benchmarks.gpu_timing import median_ms
 from opweld.kernels.flash_forward import SPECIALIZED, forward_launch
-from opweld.kernels.flash_problem import UNBOUNDED, Configuration, Problem
+from opweld.kernels.flash_problem import Configuration, Problem
 from opweld.kernels.product import SPECIALIZED as PRODUCTS
 from opweld.kernels.product import Configuration as Tile
 from opweld.kernels.product import product
@@ -54,14 +54,6 @@ ODD_PRODUCTS = ((128, 256, 64), (1000, 776, 328), (64, 4096, 1024), (4096, 1024,
 Row = dict[str, Any]
 
 
-def problem(length_q: int, length_k: int, head_dim: int, causal: bool) -> Problem:
-    """Plain attention."""
-    return Problem(
-        None, None, None, None, 128, 128, None, None, length_q, length_k, UNBOUNDED, 0 if causal else UNBOUNDED,
-        head_dim**-0.5, 0.0, 0.0, 0, "ieee",
-    )  # fmt: skip
-
-
 def check_attention(head_dim: int, chosen: Configuration) -> Row:
     """The largest error beside float64 over odd shapes, of output and log-sum-exp, in what they may differ by."""
     worst = 0.0
@@ -70,7 +62,7 @@ def check_attention(head_dim: int, chosen: Configuration) -> Row:
         key, value = (normal(batch, kv_heads, length_k, head_dim, dtype=BF16, seed=seed) for seed in (2, 3))
         output = torch.full_like(query, float("nan"))
         lse = torch.full(query.shape[:3], float("nan"), device="cuda")
-        given = problem(length_q, length_k, head_dim, causal)
+        given = Problem.plain(length_q, length_k, head_dim, causal=causal)
         forward_launch(output, lse, query, key, value, given, 90, chosen).run(query.device)
         expected, expected_lse = attention(query, key, value, causal=causal)
         seen = expected_lse.isfinite()

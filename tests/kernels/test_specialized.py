@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from opweld.kernels import flash_specialized, matmul_specialized
-from opweld.kernels.flash_problem import UNBOUNDED, Configuration, Problem
+from opweld.kernels.flash_problem import Configuration, Problem
 from tests.kernels import gluon_interpreter
 from tests.kernels.attention_oracle import attention
 from tests.kernels.compared import random
@@ -20,15 +19,6 @@ from tests.unit.codegen.triton.compiling import run_compiling
 
 BF16 = torch.bfloat16
 ROUNDING = 2.0**-8
-
-
-def problem(query: Tensor, key: Tensor, *, causal: bool) -> Problem:
-    return Problem(
-        bias=None, mask=None, alibi_slopes=None, block_mask=None, block_rows=128, block_columns=128, starts_q=None,
-        starts_k=None, length_q=query.shape[2], length_k=key.shape[2], window_left=UNBOUNDED,
-        window_right=0 if causal else UNBOUNDED, scale=query.shape[3] ** -0.5, softcap=0.0, dropout=0.0, seed=0,
-        input_precision="ieee",
-    )  # fmt: skip
 
 
 def configurations() -> Iterator[Configuration]:
@@ -50,7 +40,7 @@ def test_attention_is_that_of_float64(chosen: Configuration, causal: bool) -> No
         lse = torch.full(query.shape[:3], float("nan"))
         gluon_interpreter.run(
             flash_specialized.specialized_launch(
-                output, lse, query, key, value, problem(query, key, causal=causal), chosen
+                output, lse, query, key, value, Problem.plain(length_q, length_k, head_dim, causal=causal), chosen
             )
         )
         expected, expected_lse = attention(query, key, value, causal=causal)
@@ -86,7 +76,7 @@ import json, sys
 import torch
 from opweld.codegen.triton.binary import compile_kernel
 from opweld.kernels import flash_forward, matmul_specialized
-from tests.kernels.test_specialized import problem
+from opweld.kernels.flash_problem import Problem
 
 def launches():
     for head_dim in (128, 64):
@@ -94,8 +84,9 @@ def launches():
         lse = torch.empty(2, 32, 4096, device="meta")
         for chosen in flash_forward.SPECIALIZED[head_dim]:
             for causal in (False, True):
+                given = Problem.plain(4096, 4096, head_dim, causal=causal)
                 if not (chosen.persistent or chosen.early):
-                    yield flash_forward.forward_launch(x, lse, x, x, x, problem(x, x, causal=causal), 90, chosen)
+                    yield flash_forward.forward_launch(x, lse, x, x, x, given, 90, chosen)
 
 x = torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta")
 rest = {"block_n": 256, "block_k": 64, "stages": 4, "parts": 4, "group": 8, "cores": 132}

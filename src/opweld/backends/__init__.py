@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import metadata
 from typing import Any, cast
 
@@ -53,13 +52,15 @@ class CudaBackend(Backend):
 
     def toolchain(self) -> str:
         """The version of Triton, and whether it interprets."""
+        from opweld.runtime.cuda.device import is_interpreted
+
         try:
             version = metadata.version("triton")
         except metadata.PackageNotFoundError as error:
             raise ToolchainError(
                 "compiling for a GPU takes Triton: pip install 'opweld[cuda]'; what is compiled runs without it"
             ) from error
-        return f"triton {version}" + (" interpreted" if os.environ.get("TRITON_INTERPRET") == "1" else "")
+        return f"triton {version}" + (" interpreted" if is_interpreted() else "")
 
 
 def _gpu_here() -> Gpu:

@@ -91,6 +91,29 @@ class Problem:
     seed: int
     input_precision: str
 
+    @classmethod
+    def plain(cls, length_q: int, length_k: int, head_dim: int, *, causal: bool) -> Problem:
+        """Attention with nothing but a causal bound, if that."""
+        return cls(
+            bias=None,
+            mask=None,
+            alibi_slopes=None,
+            block_mask=None,
+            block_rows=128,
+            block_columns=128,
+            starts_q=None,
+            starts_k=None,
+            length_q=length_q,
+            length_k=length_k,
+            window_left=UNBOUNDED,
+            window_right=0 if causal else UNBOUNDED,
+            scale=head_dim**-0.5,
+            softcap=0.0,
+            dropout=0.0,
+            seed=0,
+            input_precision="ieee",
+        )
+
     @property
     def is_plain(self) -> bool:
         """Nothing but a causal bound, if that."""

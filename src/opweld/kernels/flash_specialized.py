@@ -1,4 +1,4 @@
-# pyright: basic, reportGeneralTypeIssues=false, reportAssignmentType=false, reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false, reportUnknownParameterType=false
+# pyright: basic, reportGeneralTypeIssues=false, reportAssignmentType=false, reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false, reportOperatorIssue=false, reportUnknownParameterType=false
 """Forward attention with specialised warps (sm_90), in Gluon, the language below Triton's in which a kernel says itself
 what each warp does, where tiles lie and what waits for what. Plain attention: 16 bits, nothing but a causal bound.
 
@@ -44,6 +44,16 @@ def _keys_of(first_row, length_k, offset, ROWS_ALL: gl.constexpr, BLOCK_N: gl.co
 
 
 @gluon.jit
+def _block_of(program, sizes, ROWS_ALL: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
+    """What a program number stands for: batch, head, the first query; and the tiles of keys, as `_keys_of`."""
+    blocks, sequence_heads, heads, _, section, _, length_k, offset = sizes
+    block, sequence_head = scheduled(program, blocks, sequence_heads, section, CAUSAL)
+    first_row = block * ROWS_ALL
+    whole, end = _keys_of(first_row, length_k, offset, ROWS_ALL, BLOCK_N, CAUSAL)
+    return sequence_head // heads, sequence_head % heads, first_row, whole, end
+
+
+@gluon.jit
 def _load(
     operands, tiles, barriers, sizes,
     GROUPS: gl.constexpr, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
@@ -52,15 +62,11 @@ def _load(
     query, key, value = operands
     q_tiles, k_tiles, v_tiles = tiles
     q_ready, q_free, k_ready, k_free, v_ready, v_free, _ = barriers
-    blocks, sequence_heads, heads, group, section, _, length_k, offset = sizes
+    blocks, sequence_heads, _, group, _, _, _, _ = sizes
     step = 0
     q_phase = 1
     for program in range(gl.program_id(0), blocks * sequence_heads, gl.num_programs(0)):
-        block, sequence_head = scheduled(program, blocks, sequence_heads, section, CAUSAL)
-        batch = sequence_head // heads
-        head = sequence_head % heads
-        first_row = block * (GROUPS * ROWS)
-        _whole, end = _keys_of(first_row, length_k, offset, GROUPS * ROWS, BLOCK_N, CAUSAL)
+        batch, head, first_row, _whole, end = _block_of(program, sizes, GROUPS * ROWS, BLOCK_N, CAUSAL)
         for who in gl.static_range(GROUPS):
             ready = q_ready.index(who)
             mbarrier.wait(q_free.index(who), q_phase)
@@ -176,7 +182,7 @@ def _compute(
     output, log_sum_exp = results
     q_tiles, k_tiles, v_tiles = tiles
     q_ready, q_free, k_ready, k_free, v_ready, v_free, turns = barriers
-    blocks, sequence_heads, heads, _, section, length_q, length_k, offset = sizes
+    blocks, sequence_heads, _, _, _, length_q, length_k, offset = sizes
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
     WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, SUMS, 2)
@@ -186,12 +192,9 @@ def _compute(
     step = 0
     q_phase = 0
     for program in range(gl.program_id(0), blocks * sequence_heads, gl.num_programs(0)):
-        block, sequence_head = scheduled(program, blocks, sequence_heads, section, CAUSAL)
-        batch = sequence_head // heads
-        head = sequence_head % heads
-        first_row = block * (GROUPS * ROWS) + WHO * ROWS
         # The same tiles for all groups: they are freed when all have read them.
-        whole, end = _keys_of(block * (GROUPS * ROWS), length_k, offset, GROUPS * ROWS, BLOCK_N, CAUSAL)
+        batch, head, block_row, whole, end = _block_of(program, sizes, GROUPS * ROWS, BLOCK_N, CAUSAL)
+        first_row = block_row + WHO * ROWS
         mbarrier.wait(q_ready.index(WHO), q_phase)
         _await_keys(k_ready, turns, step, True, WHO, STAGES, TURNS)
         stage = step % STAGES

@@ -60,25 +60,7 @@ def paged_variants(arch: int) -> Iterator[Variant]:
 
 
 def _problem(head_dim: int, causal: bool) -> Problem:
-    return Problem(
-        bias=None,
-        mask=None,
-        alibi_slopes=None,
-        block_mask=None,
-        block_rows=128,
-        block_columns=128,
-        starts_q=None,
-        starts_k=None,
-        length_q=_LENGTH,
-        length_k=_LENGTH,
-        window_left=UNBOUNDED,
-        window_right=0 if causal else UNBOUNDED,
-        scale=head_dim**-0.5,
-        softcap=0.0,
-        dropout=0.0,
-        seed=0,
-        input_precision="ieee",
-    )
+    return Problem.plain(_LENGTH, _LENGTH, head_dim, causal=causal)
 
 
 def _passes(arch: int, name: str, head_dim: int, dtype: torch.dtype, problem: Problem) -> Iterator[Variant]:

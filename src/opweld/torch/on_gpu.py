@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 from opweld.compile import Model
 from opweld.errors import InputError
+from opweld.runtime.cuda.device import is_interpreted
 from opweld.runtime.cuda.opened import Cuda
 
 INTERPRETED = torch.device("cpu")
@@ -34,7 +34,7 @@ class OnGpu:
                 f"the model was compiled for {model.session.manifest.target}; compile it with target='cuda'"
             )
         self.model, self._opened = model, opened
-        self._interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+        self._interpreted = is_interpreted()
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The outputs, as new tensors on the GPU of the inputs, the first one where there are none.

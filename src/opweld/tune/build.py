@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from opweld.ledger import Decision, Measured
 from opweld.options import Environment, Options
 from opweld.pipeline import Built, build_artifact, ledger_of, read
 from opweld.rewrite.hoist import candidates_of
-from opweld.runtime.cuda.device import capability
+from opweld.runtime.cuda.device import capability, is_interpreted
 from opweld.stages import Reported, Watched
 from opweld.target import Gpu, Target, TargetMachine
 from opweld.tensor.intern import compilation
@@ -77,17 +76,12 @@ def _runs_here(target: TargetMachine) -> bool:
     """Whether this machine runs what is compiled for the target, and tells how long each kernel takes; or Triton's
     interpreter runs it, which tells only what is right."""
     if isinstance(target, Gpu):
-        found = None if _interpreted() else capability()
-        return _interpreted() or (found is not None and found[0] == target.architecture_number // 10)
+        found = None if is_interpreted() else capability()
+        return is_interpreted() or (found is not None and found[0] == target.architecture_number // 10)
     if not isinstance(target, Target):
         return False
     here = Target.native()
     return target.architecture == here.architecture and set(target.features) <= set(here.features)
-
-
-def _interpreted() -> bool:
-    """Whether kernels of Triton are interpreted, on this processor."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _proved(trials: _Trials, base: Trial, candidates: Sequence[Decision]) -> Trial:
@@ -106,7 +100,7 @@ def _proved(trials: _Trials, base: Trial, candidates: Sequence[Decision]) -> Tri
         return trials.of(trials.read(measured))
 
     begun = time.monotonic()
-    timed = not (isinstance(trials.target, Gpu) and _interpreted())
+    timed = not (isinstance(trials.target, Gpu) and is_interpreted())
     kept, found = prove(base, build, candidates, feeds, EFFORTS["quick"], timed=timed)
     trials.begun += time.monotonic() - begun
     if kept is not base:

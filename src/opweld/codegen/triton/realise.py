@@ -161,26 +161,22 @@ class Realiser:
         total = -(-self._expected(found.column.extent) // width)
         kind = "tf32" if precision == "tf32" else found.operand.short
         seconds = self._expected(_count(region.tensors).flops) / self._rate(kind)
-        computed = Alternative("computed", seconds=seconds)
+        failed: dict[str, str] = {}
         if isinstance(live, str):
-            self._ledger.decide(
-                rule="schedule.masked",
-                site=region.origin,
-                subject=(region.members[-1].tensor.name,),
-                alternatives=[computed, Alternative("skipped")],
-                failed={"skipped": live},
-                reason=live,
-            )
-            return None
-        part = live.visited(extents, block.row, height, width, total, self._expected) / max(1, total)
+            skipped, reason, failed["skipped"] = Alternative("skipped"), live, live
+        else:
+            part = live.visited(extents, block.row, height, width, total, self._expected) / max(1, total)
+            skipped = Alternative("skipped", seconds=part * seconds)
+            reason = "no row of a block sees them: their shares are 0"
         taken = self._ledger.decide(
             rule="schedule.masked",
             site=region.origin,
             subject=(region.members[-1].tensor.name,),
-            alternatives=[computed, Alternative("skipped", seconds=part * seconds)],
-            reason="no row of a block sees them: their shares are 0",
+            alternatives=[Alternative("computed", seconds=seconds), skipped],
+            failed=failed,
+            reason=reason,
         )
-        return live if taken == "skipped" else None
+        return live if taken == "skipped" and not isinstance(live, str) else None
 
     def extern(self, extern: Extern, updates: Tensor | None, rounded: Tensor | None) -> Kernel | None:
         """The kernel of an extern, which computes `updates` and rounds its result to `rounded` itself; None for one

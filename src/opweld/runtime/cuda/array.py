@@ -95,7 +95,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        plain = self._element if self._element.isbuiltin == 1 else np.dtype(_PLAIN[self._element.itemsize])
+        plain = _plain(self._element)
         if plain != self._element or plain.name != self.dtype:
             raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; use __dlpack__")
         data = self.data_ptr() if self.nbytes else 0, False
@@ -107,14 +107,17 @@ class _Addresses:
 
     def __init__(self, array: DeviceArray) -> None:
         self._array = array  # keeps the memory
-        element = dtypes.numpy_dtype(array.dtype)
-        plain = element if element.isbuiltin == 1 else np.dtype(_PLAIN[element.itemsize])
         self.__array_interface__ = {
             "shape": array.shape,
-            "typestr": plain.str,
+            "typestr": _plain(dtypes.numpy_dtype(array.dtype)).str,
             "data": (array.data_ptr(), False),
             "version": 3,
         }
+
+
+def _plain(element: np.dtype[Any]) -> np.dtype[Any]:
+    """What NumPy itself has for elements of a type."""
+    return element if element.isbuiltin == 1 else np.dtype(_PLAIN[element.itemsize])
 
 
 class Borrowed:

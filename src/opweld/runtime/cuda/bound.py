@@ -40,6 +40,11 @@ class Bound:
     outputs: tuple[tuple[tuple[int, ...], np.dtype[np.generic]], ...]
     states: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def output_bytes(self) -> list[int]:
+        """Of each output."""
+        return [math.prod(shape) * dtype.itemsize for shape, dtype in self.outputs]
+
     def size(self, text: str, step: Mapping[str, int] | None = None) -> int:
         """The value of a size; `step` counts loops."""
         return evaluate(text, {**self.sizes, **step} if step else self.sizes)

@@ -8,6 +8,7 @@ it was. Objects may be used by several threads; streams and events are what orde
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -161,6 +162,11 @@ def devices(path: str = LIBRARY) -> int:
         return Driver.open(path).devices()
     except DeviceError:
         return 0
+
+
+def is_interpreted() -> bool:
+    """Whether Triton's interpreter, on this processor, stands for GPUs."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def capability(path: str = LIBRARY) -> tuple[int, int] | None:

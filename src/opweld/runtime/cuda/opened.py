@@ -4,7 +4,6 @@ for."""
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from opweld.interface import TensorInfo
 from opweld.runtime import dtypes
 from opweld.runtime.cuda.array import Borrowed, DeviceArray, Held, borrowed, ordinal_of
 from opweld.runtime.cuda.bound import Bound, bind, bytes_of
+from opweld.runtime.cuda.device import is_interpreted
 from opweld.runtime.cuda.program import PROGRAM, Program, Variant
 from opweld.runtime.cuda.resident import Resident
 from opweld.runtime.cuda.state import CudaState, KeptBytes
@@ -133,7 +133,7 @@ class Cuda(Opened):
     def _taken(self, ordinal: int) -> Machine:
         path, folder = self.folder / WEIGHTS, self.folder
         weights = np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
-        if os.environ.get("TRITON_INTERPRET") == "1":
+        if is_interpreted():
             from opweld.runtime.cuda.interpreted import Interpreted
 
             return Interpreted(folder, self._program, weights)

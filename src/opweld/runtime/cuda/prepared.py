@@ -141,7 +141,7 @@ class Prepared:
         first = self._offsets[self.outputs[0]] if self.outputs else 0
         offsets = [self._offsets[number] - first for number in self.outputs]
         kinds = self.bound.outputs
-        sizes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in kinds]
+        sizes = self.bound.output_bytes
         box = self._resident.staging.outbox(_extent(offsets, sizes))
         if box is None:
             outputs = [np.empty(shape, dtype) for shape, dtype in kinds]

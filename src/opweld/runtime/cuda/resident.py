@@ -126,7 +126,7 @@ class Resident:
         with self._lock, self.device.current():
             prepared = self._prepare(bound)
             prepared.raise_reported()
-            theirs = self.stream if stream is None else Stream(self.device, stream)
+            theirs = self._theirs(stream)
             theirs.wait(prepared.done)
             addresses: dict[int, int] = {}
             for number, given, size in zip(prepared.inputs, inputs, bound.inputs, strict=True):
@@ -138,7 +138,7 @@ class Resident:
                     theirs.copy(addresses[number], given, size)
                 else:
                     theirs.copy_in(addresses[number], np.ascontiguousarray(given))
-            sizes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in bound.outputs]
+            sizes = bound.output_bytes
             for number, target, size in zip(prepared.outputs, outputs, sizes, strict=True):
                 addresses[number] = target if prepared.reaches(number, target, size) else prepared.own(number)
             prepared.launch(theirs, addresses)
@@ -168,15 +168,19 @@ class Resident:
 
     def read(self, array: Array, address: int, stream: int | None = None) -> None:
         """Fills an array of the host from the GPU's memory, behind what a stream was given."""
-        theirs = self.stream if stream is None else Stream(self.device, stream)
+        theirs = self._theirs(stream)
         theirs.copy_out(array, address)
         theirs.synchronize()
 
     def write(self, address: int, array: Array, stream: int | None = None) -> None:
         """The way back."""
-        theirs = self.stream if stream is None else Stream(self.device, stream)
+        theirs = self._theirs(stream)
         theirs.copy_in(address, np.ascontiguousarray(array))
         theirs.synchronize()
+
+    def _theirs(self, stream: int | None) -> Stream:
+        """A caller's stream, or the model's own."""
+        return self.stream if stream is None else Stream(self.device, stream)
 
     def function(self, name: str) -> tuple[Function, tuple[str, ...]]:
         """A kernel, and the types of its parameters."""
