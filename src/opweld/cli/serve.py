@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import logging
 import socket
@@ -173,6 +174,7 @@ def serve(
     from opweld.serve.processes.part import Part
     from opweld.serve.server import Server, allow_connections, reserve, share
     from opweld.serve.supervisor import supervised
+    from opweld.serve.watchdog import Watchdog
 
     keys = Keys([*(api_key or ()), *(keys_of_file(api_key_file) if api_key_file else ())])
     given = named(models)
@@ -207,9 +209,12 @@ def serve(
             hub = Hub(http, workers, partial(_say, here))
             if grpc is not None:
                 share(grpc)
-        found = supervised(_say, hub)
+        watchdog = Watchdog(workers)
+        found = supervised(_say, hub, watchdog)
         if isinstance(found, int):
             raise typer.Exit(found)
+        if sys.stderr is not None:
+            faulthandler.enable()  # of a process that crashes, or hangs and is ended: what its threads were doing
         member = found
         part = Part() if member is None else member.part
         tracing = _tracing(trace, trace_requests, trace_kernels) if trace else None
@@ -241,6 +246,7 @@ def serve(
             tls=tls,
             around=around,
             member=member,
+            beat=partial(watchdog.beat, part.number),
         )
         _log(part)
         if member is None:

@@ -7,7 +7,7 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -56,6 +56,7 @@ class Server(uvicorn.Server):
         tls: Tls | None = None,
         around: Around | None = None,
         member: Member | None = None,
+        beat: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         """
         Args:
@@ -66,8 +67,9 @@ class Server(uvicorn.Server):
             tls: how connections are secured; None: they are not.
             around: is around everything else of HTTP, as what traces requests.
             member: hands it connections over HTTP, where it is one of several processes; None: it listens itself.
+            beat: tells somebody, again and again until it is cancelled, that the event loop runs.
         """
-        self._backends, self._limits, self._member = backends, limits, member
+        self._backends, self._limits, self._member, self._beat = backends, limits, member, beat
         self._visits = Visits(bytes_in_flight(limits), limits.seconds)
         metrics, health = Metrics(), Health(backends, self._visits)
         self._log = AccessLog(metrics)
@@ -101,6 +103,7 @@ class Server(uvicorn.Server):
         """Answers requests until it is stopped; then ends the models. Raises OptionError if it cannot listen."""
         self._loop = asyncio.get_running_loop()
         drain = asyncio.create_task(self._drain())
+        beat = None if self._beat is None else asyncio.create_task(self._beat())
         started: list[Listener] = []
         try:
             if self._member is not None:
@@ -123,6 +126,8 @@ class Server(uvicorn.Server):
             self._log.flush()
             if self._member is not None:
                 self._member.close()
+            if beat is not None:  # to the end, which may hang as well
+                beat.cancel()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to take requests over HTTP."""

@@ -4,7 +4,8 @@ The supervisor holds the listening sockets, so that clients who come while there
 instead of being refused. Of one server it does nothing else that could fail; of several it is between them (`Hub`).
 
 What ends by itself, with whatever status, before it ever served ends all; so does a single server that ends by itself.
-What was killed, by the system (SIGSEGV, SIGBUS, SIGKILL where memory ran out) or by somebody, is started again."""
+What was killed, by the system (SIGSEGV, SIGBUS, SIGKILL where memory ran out), by somebody, or because it hung
+(`Watchdog`), is started again."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from opweld.serve.processes.part import Part
+from opweld.serve.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from opweld.serve.processes.hub import Ends, Hub
@@ -43,6 +45,7 @@ _PR_SET_PDEATHSIG: Final = 1
 def supervised(
     tell: Callable[[str], None],
     hub: Hub | None = None,
+    watchdog: Watchdog | None = None,
     *,
     first_wait: float = FIRST_WAIT_S,
     young: float = YOUNG_S,
@@ -57,8 +60,9 @@ def supervised(
     Args:
         tell: is told when a server has died.
         hub: is between several servers; None: there is one.
+        watchdog: finds those that hang; None: nobody looks.
     """
-    return _Supervisor(tell, hub, first_wait, young, tries).watch()
+    return _Supervisor(tell, hub, watchdog, first_wait, young, tries).watch()
 
 
 @dataclass(eq=False)
@@ -79,9 +83,15 @@ class _Server:
 
 class _Supervisor:
     def __init__(
-        self, tell: Callable[[str], None], hub: Hub | None, first_wait: float, young: float, tries: int
+        self,
+        tell: Callable[[str], None],
+        hub: Hub | None,
+        watchdog: Watchdog | None,
+        first_wait: float,
+        young: float,
+        tries: int,
     ) -> None:
-        self._tell, self._hub = tell, hub
+        self._tell, self._hub, self._watchdog = tell, hub, watchdog
         self._first_wait, self._young, self._tries = first_wait, young, tries
         self._servers = [_Server(number) for number in range(hub.workers if hub else 1)]
         self._selector = hub.selector if hub else selectors.PollSelector()
@@ -126,6 +136,8 @@ class _Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         supervisor = os.getpid()
         self._ends = self._hub.open() if self._hub else None
+        if self._watchdog:
+            self._watchdog.reset(server.number)
         server.begun = time.monotonic()
         server.process = os.fork()
         if server.process:
@@ -142,6 +154,8 @@ class _Supervisor:
         due = [server.due for server in self._servers if not server.process and not self._ending]
         if self._hub and (soon := self._hub.due()) is not None:
             due.append(soon)
+        if self._watchdog:
+            due.append(self._watchdog.due())
         seconds = max(0.0, min(due) - time.monotonic()) if due else None
         for key, events in self._selector.select(seconds):
             key.data(events)
@@ -159,8 +173,20 @@ class _Supervisor:
                 if self._hub:
                     self._hub.died(server.number)
                 self._ended(server, os.waitstatus_to_exitcode(status))
+        self._look_for_hung()
         if self._ending and self._hub:
             self._hub.ends()
+
+    def _look_for_hung(self) -> None:
+        """While servers end, too: one that hangs does not."""
+        if self._watchdog is None:
+            return
+        there = {server.number: server for server in self._servers if server.process}
+        for number, ending in self._watchdog.look(there):
+            server, seconds = there[number], self._watchdog.seconds
+            what = f"its event loop has stood still for {seconds:g} s; it is ended ({ending.name})"
+            self._tell(f"{self._name(server)} hangs: {what}")
+            os.kill(server.process, ending)
 
     def _ended(self, server: _Server, status: int) -> None:
         """A server has ended. status: as `waitstatus_to_exitcode` has it."""

@@ -73,7 +73,7 @@ def opweld(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     def run(*arguments: str, typed: str = "") -> tuple[str, str]:
         monkeypatch.setattr(language, "load", load)
         monkeypatch.setattr(serve, "load", load)
-        monkeypatch.setattr(supervisor, "supervised", lambda _tell, _hub: None)  # it would fork this process
+        monkeypatch.setattr(supervisor, "supervised", lambda *_: None)  # it would fork this process
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
         main.application(arguments[:1])(list(arguments), standalone_mode=False)
         output, errors = capsys.readouterr()

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from opweld.serve.watchdog import HUNG_S
 from tests.patience import PATIENCE_S
 from tests.unit.serve.fakes import eventually
 
@@ -18,7 +20,10 @@ ROOT = Path(__file__).parents[3]
 _PROGRAM = """
 import os, signal, sys, time
 from opweld.serve.supervisor import supervised
-status = supervised(lambda line: print(line, flush=True), first_wait=0.01, young=float(sys.argv[1]), tries=3)
+from opweld.serve.watchdog import Watchdog
+young, seconds = map(float, sys.argv[-2:])
+watchdog = Watchdog(seconds=seconds)
+status = supervised(lambda line: print(line, flush=True), None, watchdog, first_wait=0.01, young=young, tries=3)
 if status is not None:
     print("status", status, flush=True)
     sys.exit(status)
@@ -28,14 +33,22 @@ print("server", os.getpid(), flush=True)
 _WAITS = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nprint('up', flush=True)\ntime.sleep(3600)\n"
 
 
-def started(server: str, young: float = 1800.0) -> subprocess.Popen[str]:
+def started(
+    server: str, *arguments: str, young: float = 1800.0, seconds: float = HUNG_S, stderr: int | None = None
+) -> subprocess.Popen[str]:
+    """A supervisor and what it starts, with arguments from `sys.argv[2]` on.
+
+    Args:
+        seconds: that an event loop may stand still.
+    """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM + server, str(young)],
+        [sys.executable, "-c", _PROGRAM + server, "", *arguments, str(young), str(seconds)],
         env=environment,
         cwd=ROOT,
         text=True,
         stdout=subprocess.PIPE,
+        stderr=stderr,
     )
 
 
@@ -64,6 +77,47 @@ def test_it_is_started_again(number: signal.Signals) -> None:
         process.send_signal(signal.SIGTERM)
         assert line(process) == "status 7"
         assert process.wait(PATIENCE_S) == 7
+
+
+_BEATS = """
+import asyncio, faulthandler
+faulthandler.enable()
+async def serve():
+    beat = asyncio.create_task(watchdog.beat(0))
+    print("up", flush=True)
+    await asyncio.sleep(float(sys.argv[2]))
+    print("stands still", flush=True)
+    while True:
+        pass
+asyncio.run(serve())
+"""
+
+
+def test_a_server_whose_event_loop_stands_still_is_ended_with_a_traceback_and_started_again() -> None:
+    # Looked at 120 times a second, and found after 60 of these.
+    with started(_BEATS, "0.5", seconds=0.5, stderr=subprocess.PIPE) as process:
+        for _ in range(2):
+            assert line(process).startswith("server ")
+            assert line(process) == "up"
+            assert line(process) == "stands still"
+            assert line(process) == "the server hangs: its event loop has stood still for 0.5 s; it is ended (SIGABRT)"
+            assert line(process).startswith("the server died: SIGABRT; it is started again")
+        assert process.stderr is not None
+        traceback = process.stderr.readline()
+        while "in serve" not in traceback:
+            assert traceback
+            traceback = process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+
+
+def test_a_server_that_has_no_event_loop_yet_goes_on() -> None:
+    with started(_WAITS, seconds=0.1) as process:
+        assert line(process).startswith("server ")
+        assert line(process) == "up"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        assert line(process) == "status 7"
 
 
 def test_who_dies_at_once_again_and_again_is_given_up() -> None:
@@ -96,7 +150,7 @@ def test_the_server_ends_with_its_supervisor() -> None:
 _LAST = """
 import sys
 import opweld.serve.supervisor as supervisor
-def supervised(tell, hub):
+def supervised(*_):
     print(sorted(name for name in sys.modules if name in sys.argv[1].split()), flush=True)
     return 5
 supervisor.supervised = supervised
