@@ -213,8 +213,7 @@ def serve(
         found = supervised(_say, hub, watchdog)
         if isinstance(found, int):
             raise typer.Exit(found)
-        if sys.stderr is not None:
-            faulthandler.enable()  # of a process that crashes, or hangs and is ended: what its threads were doing
+        faulthandler.enable(2)  # of a process that crashes, or hangs and is ended: what its threads were doing
         member = found
         part = Part() if member is None else member.part
         tracing = _tracing(trace, trace_requests, trace_kernels) if trace else None
