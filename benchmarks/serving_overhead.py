@@ -5,8 +5,9 @@
 
 The model runs in this process, and `opweld serve` in one of its own. All ways are measured in turns, so that what else
 the machine does meets each of them: a run of the library, HTTP with binary tensors on a kept connection by a client
-that does next to nothing, gRPC by a stub that converts nothing, and tritonclient over both. Prints medians, and what
-each takes beyond the library.
+that does next to nothing, gRPC by a stub that converts nothing, and tritonclient over both; and the same requests sent
+to uvicorn and to grpcio with nothing behind them, which answer what they are sent. Prints medians, and what each takes
+beyond the library.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import tritonclient.http
 from onnx import TensorProto, helper
 
 import opweld
+from benchmarks.serving.echoes import METHOD, echo
 from opweld.runtime.session import Session
 from opweld.serve.inference.tensors import Tensors
 from opweld.serve.open_inference.datatypes import datatype_of
@@ -125,13 +127,13 @@ def lean_http(address: str, feeds: dict[str, Any]) -> Callable[[], object]:
     return call
 
 
-def lean_grpc(address: str, feeds: dict[str, Any]) -> Callable[[], object]:
+def lean_grpc(address: str, feeds: dict[str, Any], path: str = f"/{SERVICE}/ModelInfer") -> Callable[[], object]:
     """A request that is serialised once, and its answer's bytes."""
     inputs = [{"name": name, "datatype": datatype_of(name, x.dtype), "shape": x.shape} for name, x in feeds.items()]
     raw = [x.tobytes() for x in feeds.values()]
     request = CLASSES["ModelInferRequest"](model_name="model", inputs=inputs, raw_input_contents=raw)
     message = request.SerializeToString()
-    method = grpc.insecure_channel(address).unary_unary(f"/{SERVICE}/ModelInfer")
+    method = grpc.insecure_channel(address).unary_unary(path)
     return lambda: method(message)
 
 
@@ -166,11 +168,13 @@ def main() -> None:
         for spec in Tensors(session).inputs:
             shape = [size if isinstance(size, int) else 1 for size in spec.shape or ()]
             feeds[spec.name] = random.random(shape).astype(spec.dtype)
-        with serving(artifact) as (http, over_grpc):
+        with serving(artifact) as (http, over_grpc), echo("http") as uvicorn, echo("grpc") as grpcio:
             ways: dict[str, Callable[[], object]] = {
                 "library": lambda: session.run(feeds),
                 "HTTP, binary": lean_http(http, feeds),
+                "uvicorn alone": lean_http(uvicorn, feeds),
                 "gRPC": lean_grpc(over_grpc, feeds),
+                "grpcio alone": lean_grpc(grpcio, feeds, METHOD),
                 "tritonclient.http": by_tritonclient(tritonclient.http, http, feeds),
                 "tritonclient.grpc": by_tritonclient(tritonclient.grpc, over_grpc, feeds),
             }
