@@ -227,13 +227,14 @@ class _Packer:
         return loaded * (1 + crossing) + misses(steps, bytes_ * elements, self._target), loaded
 
     def _passes(self, tensor: Tensor, lanes: Lanes) -> int:
-        """The number of row tiles that read all of the vectorised operand; an unknown number is assumed to be
-        large."""
-        assert lanes.across is not None
-        found = [axis.extent for axis in tensor.axes if axis is not lanes.axis and axis in axes_in(lanes.across)]
+        """The number of row tiles that read an element of the vectorised operand; an unknown number is assumed to be
+        large. Axes of both operands, as those of a batch, are none of rows."""
+        assert lanes.along is not None and lanes.across is not None
+        rows = axes_in(lanes.across) - axes_in(lanes.along)
+        found = [axis.extent for axis in tensor.axes if axis in rows]
         known = self._expected.known(product(found))
-        rows = max(LENGTH, self._expected.product(found)) if known is None else known
-        return -(-rows // most_rows(lanes.vectors, tensor.dtype, self._target))
+        count = max(LENGTH, self._expected.product(found)) if known is None else known
+        return -(-count // most_rows(lanes.vectors, tensor.dtype, self._target))
 
     def _repacked(self, constant: Constant, storage: Storage) -> str:
         """The name of a constant's copy in this storage; `storage.root` is empty."""
