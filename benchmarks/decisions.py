@@ -44,6 +44,7 @@ UNMET: dict[str, str] = {
     "fuse.precision": "answers are rounded by what it permits; see tests/unit/fuse/test_precision.py",
     "schedule.tile": "programs of a GPU have it; see tests/backends/test_cuda.py",
     "schedule.unit": "no generic target has a matrix unit; see tests/unit/tile/test_matrix.py",
+    "version.size": "a program is compiled, and no versions of it; see tests/unit/test_versions.py",
     "schedule.scales": "no program has weights in blocks; see tests/unit/fuse/test_codes.py",
 }
 """Kinds that no test program meets, and why."""

@@ -3,7 +3,7 @@ misses."""
 
 from __future__ import annotations
 
-from opweld.ledger import Alternative, Decision, Ledger, printable
+from opweld.ledger import Alternative, Crossover, Decision, Ledger, printable
 from opweld.schedules_file import SchedulesFile
 
 
@@ -100,7 +100,13 @@ def _others(decision: Decision) -> list[str]:
     others = [a for a in decision.alternatives if a.name != decision.taken]
     found = [f"predicted {_microseconds(taken.seconds)}"] if taken.seconds is not None else []
     found += [f"measured {_microseconds(taken.measured)}"] if taken.measured is not None else []
-    return [*found, f"instead of {', '.join(map(_named, others))}"] if others else found
+    found += [f"instead of {', '.join(map(_named, others))}"] if others else []
+    return [*found, *map(_elsewhere, decision.crossovers)]
+
+
+def _elsewhere(found: Crossover) -> str:
+    times = f"{_microseconds(found.seconds)} instead of {_microseconds(found.taken)}"
+    return f"{printable(found.instead)} where {printable(found.symbol)} is {found.size} ({times})"
 
 
 def _named(alternative: Alternative) -> str:

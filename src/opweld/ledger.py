@@ -13,13 +13,13 @@ import difflib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opweld.errors import OptionError
-from opweld.rules import LEVELS, RULES, DecisionRule, allowed, stage_of
+from opweld.rules import LEVELS, RULES, STORES, DecisionRule, allowed, stage_of
 from opweld.schedules_file import SchedulesFile
 from opweld.typed import decoded, plain
 
@@ -55,6 +55,22 @@ class Measured:
     reason: str = MEASURED
 
 
+@dataclass(frozen=True, slots=True)
+class Crossover:
+    """A size at which another alternative than the one that was taken would take less time.
+
+    Attributes:
+        symbol, size: where that symbol of the program has this value, and others what they are expected to be.
+        instead: the alternative.
+        seconds, taken: predicted there of it, and of what was taken."""
+
+    symbol: str
+    size: int
+    instead: str
+    seconds: float
+    taken: float
+
+
 def cheapest(alternatives: Sequence[Alternative]) -> Alternative:
     """The alternative with the least predicted time, the first of equals; one without a prediction comes last."""
     return min(alternatives, key=lambda a: float("inf") if a.seconds is None else a.seconds)
@@ -66,7 +82,8 @@ class Decision:
 
     A decision may set a field of a schedule: `region` is then the label of the region's first output, `part` the field
     (see `Schedule.fields`); otherwise both are empty.
-    `level` is the lowest that permits more than the baseline, where it differs from the rule's."""
+    `level` is the lowest that permits more than the baseline, where it differs from the rule's.
+    `crossovers`: sizes at which another alternative is better, for stages that look whether there are any."""
 
     id: str
     rule: str
@@ -82,6 +99,7 @@ class Decision:
     region: str = ""
     part: str = ""
     level: str = ""
+    crossovers: tuple[Crossover, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -176,6 +194,7 @@ class Ledger:
         self._requests = 0
         self._variant = ""
         self._labels: dict[str, str] = {}
+        self._follows: dict[tuple[str, str], str] = {}
 
     def with_measured(self, measured: Mapping[str, Measured] | None = None) -> Ledger:
         """A copy that continues from here, with these measurements added."""
@@ -191,12 +210,20 @@ class Ledger:
         other._by_id = {d.id: d for d in other._decisions}
         return other
 
-    def variant(self, name: str, labels: Mapping[str, str]) -> None:
+    def variant(self, name: str, labels: Mapping[str, str], follows: str = "") -> None:
         """Starts the decisions of a variant of the model; the same node has separate decisions in each variant.
 
-        `labels`: the name of each value in decision ids; see `tensor.label.labels`."""
+        Args:
+            labels: the name of each value in decision ids; see `tensor.label.labels`.
+            follows: a variant whose weights this one shares: what says how they are stored is decided as there.
+        """
         self._variant = name
         self._labels = dict(labels)
+        self._follows = {
+            (d.rule, d.subject): d.taken
+            for d in self._decisions
+            if follows and d.variant == follows and d.rule in STORES and not d.crossovers
+        }
 
     def label(self, name: str) -> str:
         """The name of a value in decision ids and in schedules files."""
@@ -218,6 +245,7 @@ class Ledger:
         failed: Mapping[str, int | str] | None = None,
         field: tuple[str, str] = ("", ""),
         level: str = "",
+        crossovers: Callable[[str], Iterable[Crossover]] | None = None,
     ) -> str:
         """Records a decision and returns the name of the alternative to take.
 
@@ -235,6 +263,7 @@ class Ledger:
                 each illegal alternative by its name.
             field: for a field of a schedule: the first output of the region, and the field's name.
             level: the lowest level that permits more than the baseline, where it differs from the rule's.
+            crossovers: the sizes at which others are better than the alternative that is taken, by its name.
 
         Raises OptionError when a pin or a schedules file names an alternative that does not exist or is not legal.
         """
@@ -249,6 +278,8 @@ class Ledger:
             raise ValueError(f"{rule} prefers {wanted!r}, which {dict(failed or {})} ruled out")
         about = " > ".join(map(self.label, subject))
         identity = self._identify(rule, about)
+        if (followed := self._follows.get((rule, about))) in legal:
+            wanted, reason = followed, "as in the variant for all sizes, with which this one shares its weights"
         measured = self._measured.get(identity)
         if measured is not None:
             alternatives = _timed(alternatives, measured)
@@ -278,6 +309,7 @@ class Ledger:
             region=region,
             part=part,
             level=level,
+            crossovers=() if crossovers is None else tuple(crossovers(taken)),
         )
         self._decisions.append(decision)
         self._by_id[identity] = decision

@@ -34,7 +34,8 @@ from opweld.tensor.flow import Flow, dead_after
 from opweld.tensor.indexed import indexed_by_inputs
 from opweld.tensor.label import labels
 from opweld.tensor.program import TensorProgram
-from opweld.tensor.simplify import simplify_flow
+from opweld.tensor.simplify import simplify_flow, simplify_variant
+from opweld.versions import versions
 
 if TYPE_CHECKING:
     from opweld.compile import Progress
@@ -64,14 +65,22 @@ def generate(
     stages = stages or backend_of(target).stages()
     entries: dict[str, VariantEntry] = {}
 
-    def compiled_variant(program: TensorProgram, inputs: Sequence[str]) -> Compiled[Any]:
+    def compiled(
+        program: TensorProgram, inputs: Sequence[str], costs: Sequence[NodeEntry], follows: str = ""
+    ) -> Compiled[Any]:
         expected = stage("expect", expected_sizes, program, options.dim_hints)
-        ledger.variant(program.name, stage("label", labels, program))
+        ledger.variant(program.name, stage("label", labels, program), follows)
         made = stages.compile(program, inputs, target, expected, ledger, weights.put, stage)
-        entries[program.name] = _entry(source.costs[program.name], program, expected, made)
+        entries[program.name] = _entry(costs, program, expected, made)
         return made
 
-    segments = _segments(flow, compiled_variant)
+    def variants(program: TensorProgram, inputs: Sequence[str]) -> Sequence[Compiled[Any]]:
+        costs = source.costs[program.name]
+        general = compiled(program, inputs, costs)
+        only = [stage("version", simplify_variant, one, ledger) for one in versions(program, ledger)]
+        return [*(compiled(one, inputs, costs, program.name) for one in only), general]
+
+    segments = _segments(flow, variants)
     model = CompiledModel(
         flow.inputs if flow.states else tuple(value.name for value in description.inputs),
         tuple(value.name for value in description.outputs),
@@ -259,17 +268,22 @@ class Built:
 
 
 def _segments(
-    flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Compiled[Any]]
+    flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Sequence[Compiled[Any]]]
 ) -> tuple[CompiledSegment[Any], ...]:
-    """Compiles the segments of a model. A segment's inputs are those of its variants; the first has the model's."""
+    """Compiles the segments of a model. A segment's inputs are those of its variants; the first has the model's.
+
+    `compiled`: a program as one variant or several, which end alike."""
     dead = dead_after(flow)
     made: list[CompiledSegment[Any]] = []
     for number, segment in enumerate(flow.segments):
         read = dict.fromkeys(value.name for program in segment.programs for value in program.inputs)
         inputs = flow.inputs if number == 0 else tuple(read)
-        variants = tuple(compiled(program, inputs) for program in segment.programs)
-        own = tuple(dead[number, position] for position in range(len(variants)))
-        made.append(CompiledSegment(inputs, variants, segment.endings, own))
+        variants = [
+            (variant, segment.endings[position], dead[number, position])
+            for position, program in enumerate(segment.programs)
+            for variant in compiled(program, inputs)
+        ]
+        made.append(CompiledSegment(inputs, *map(tuple, zip(*variants, strict=True))))
     return tuple(made)
 
 

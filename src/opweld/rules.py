@@ -50,6 +50,7 @@ RULES: dict[str, DecisionRule] = {
     "place.split_k": DecisionRule("none", "1, all at once", "a long sum in parts, partial sums in memory between them"),
     "place.state": DecisionRule("basic", "computed apart, and copied", "written in place"),
     "place.reuse": DecisionRule("basic", "own memory", "in place of a dying operand"),
+    "version.size": DecisionRule("extended", "the same code for all sizes", "a variant of its own where a dim is 1"),
     "schedule.lane": DecisionRule("none", "the first axis", "the axis along which vectors cost the least"),
     "schedule.vectors": DecisionRule("none", "1", "vectors of a register tile: NR in vectors"),
     "schedule.row": DecisionRule("none", "no row axis", "the axis that the rows of a register tile count"),
@@ -85,6 +86,20 @@ RULES: dict[str, DecisionRule] = {
     "schedule.phase": DecisionRule("basic", "a phase of its own", "with launches that do not depend on it"),
 }
 
+
+STORES = frozenset(
+    (
+        "fuse.integer",
+        "fuse.precision",
+        "fuse.prologue",
+        "place.order",
+        "place.pack",
+        "schedule.algorithm",
+        "schedule.lane",
+        "schedule.vectors",
+    )
+)
+"""Rules that say what the weights of an artifact are and how they lie."""
 
 REWRITES: dict[str, DecisionRule] = {
     "rewrite.redundant": DecisionRule("basic", "as written", "its input is read instead"),

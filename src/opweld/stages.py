@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from opweld.shortage import unwritable
 from opweld.tensor.flow import Flow
+from opweld.tensor.program import TensorProgram
 from opweld.tensor.text import print_program
 from opweld.tensor.verify import verify
 from opweld.whole import write_text
@@ -108,7 +109,17 @@ class Form:
     verify: Callable[..., None]
 
 
-def _programs(suffix: str) -> Form:
+def _program(suffix: str) -> Form:
+    def texts(program: TensorProgram, *_: object) -> Texts:
+        return [(f"{program.name}.{suffix}", print_program(program))]
+
+    def checked(program: TensorProgram, *_: object) -> None:
+        verify(program)
+
+    return Form(texts, checked)
+
+
+def _flow(suffix: str) -> Form:
     def texts(flow: Flow, *_: object) -> Texts:
         return [(f"{p.name}.{suffix}", print_program(p)) for segment in flow.segments for p in segment.programs]
 
@@ -124,5 +135,5 @@ def _verify_flow(flow: Flow, *_: object) -> None:
 BEGINNINGS: Mapping[str, str] = {"load": "reading the model"}
 """Progress texts at the start of the stages before the backend's, by name."""
 
-FORMS: Mapping[str, Form] = {"lower": _programs("lowered"), "simplify": _programs("tensors")}
+FORMS: Mapping[str, Form] = {"lower": _flow("lowered"), "simplify": _flow("tensors"), "version": _program("tensors")}
 """The forms of the stages before the backend's, by name; a backend brings its own, see `codegen.backend`."""

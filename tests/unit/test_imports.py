@@ -40,6 +40,7 @@ ORDER = (
     ("collector",),
     ("tensor",),
     ("programs",),
+    ("versions",),
     ("ir",),
     ("ops",),
     ("operators",),

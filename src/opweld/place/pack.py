@@ -7,13 +7,13 @@ chosen before, with the storage of the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from opweld.fuse.region import Kind, Member, Region, axes_in, counts_words, reductions, word_of
 from opweld.fuse.saturation import gains_by_pairs, pairs_fit
-from opweld.ledger import Alternative, Ledger
+from opweld.ledger import Alternative, Crossover, Ledger
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes, lanes_last
 from opweld.place.placed import Placed
@@ -35,7 +35,7 @@ from opweld.schedule.cost import (
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
-from opweld.tensor.dim import ONE, Axis, Dim, as_dim, product
+from opweld.tensor.dim import ONE, Axis, Dim, as_dim, product, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
 from opweld.tensor.program import Constant, Tensor
@@ -220,20 +220,32 @@ class _Packer:
         prefetchers do not predict if rows are far apart."""
         constant, core = self._constants[node.tensor], core_of(self._target)
         elements = self._expected.product(axis.extent for axis in axes_in(node))
-        loaded = elements / self._target.vector_lanes_f32 * self._passes(tensor, lanes) / core.loads / core.hertz
+        loaded = (
+            elements
+            / self._target.vector_lanes_f32
+            * self._passes(tensor, lanes, self._expected)
+            / core.loads
+            / core.hertz
+        )
         bytes_, width = constant.dtype.bytes, self._target.vector_bytes
         crossing = 0.0 if constant.shape[position] * bytes_ % width == 0 else (width - bytes_) / LINE
         steps = self._expected.product(axis.extent for axis in reductions(tensor.body)[0].axes)
         return loaded * (1 + crossing) + misses(steps, bytes_ * elements, self._target), loaded
 
-    def _passes(self, tensor: Tensor, lanes: Lanes) -> int:
-        """The number of row tiles that read an element of the vectorised operand; an unknown number is assumed to be
-        large. Axes of both operands, as those of a batch, are none of rows."""
+    @staticmethod
+    def _rows(tensor: Tensor, lanes: Lanes) -> Sequence[Dim]:
+        """The sizes of the axes of rows that read an element of the vectorised operand. Axes of both operands, as those
+        of a batch, are none."""
         assert lanes.along is not None and lanes.across is not None
         rows = axes_in(lanes.across) - axes_in(lanes.along)
-        found = [axis.extent for axis in tensor.axes if axis in rows]
-        known = self._expected.known(product(found))
-        count = max(LENGTH, self._expected.product(found)) if known is None else known
+        return [axis.extent for axis in tensor.axes if axis in rows]
+
+    def _passes(self, tensor: Tensor, lanes: Lanes, expected: Expected) -> int:
+        """The number of row tiles that read an element of the vectorised operand; an unknown number is assumed to be
+        large."""
+        rows = self._rows(tensor, lanes)
+        known = expected.known(product(rows))
+        count = max(LENGTH, expected.product(rows)) if known is None else known
         return -(-count // most_rows(lanes.vectors, tensor.dtype, self._target))
 
     def _repacked(self, constant: Constant, storage: Storage) -> str:
@@ -267,16 +279,10 @@ class _Packer:
         if storage.address(node.indices).coefficient(lane) is ONE and free:
             return None
         axes = (*sorted(axes_in(node) - {lane}, key=lambda a: a.number), lane)
-        size: Dim = as_dim(node.dtype.bytes)
-        for axis in axes:
-            size = size * axis.extent
-        elements = self._expected.product(axis.extent for axis in axes)
-        passes = self._passes(tensor, lanes)
-        # Unused lanes are gathered like others.
-        extent = max(1, self._expected(lane.extent))
-        gathered = elements / extent * padded(extent, self._target.vector_lanes_f32) * passes
-        strided = (GATHER + (0 if free else GUARD * len(node.guards))) * gathered / self._hertz
-        copied = LAUNCH + COPY * elements / self._hertz + 2 * traffic(self._expected(size), self._target)
+        guards = 0 if free else len(node.guards)
+        prices = partial(self._copy_prices, tensor, lanes, node, axes, guards)
+        strided, copied = prices(self._expected)
+        size = product((as_dim(node.dtype.bytes), *(axis.extent for axis in axes)))
         choice = self._ledger.decide(
             rule="place.pack",
             site=tensor.origin,
@@ -285,7 +291,9 @@ class _Packer:
                 Alternative("strided", 0, seconds=strided),
                 Alternative("copy", size.constant or str(size), seconds=copied),
             ),
-            reason=f"its lanes are not contiguous in memory; each is read {passes} times",
+            reason="its lanes are not contiguous in memory; each is read "
+            f"{self._passes(tensor, lanes, self._expected)} times",
+            crossovers=partial(self._crossovers, tensor, lanes, prices),
         )
         if choice == "strided":
             return None
@@ -293,6 +301,37 @@ class _Packer:
         self._storages[copy.name] = dense_apart(copy.name, copy.dtype, copy.shape)
         self._regions.append(Region.single(Kind.MAP, (copy,), (copy.name,)))
         return load(copy.name, copy.dtype, tuple(a.dim for a in axes))
+
+    def _copy_prices(
+        self, tensor: Tensor, lanes: Lanes, node: Load, axes: Sequence[Axis], guards: int, expected: Expected
+    ) -> tuple[float, float]:
+        """Seconds of loading an operand over these axes, the last of which is that of the lanes: (strided, copied
+        before). `guards`: those that each load tests."""
+        elements = expected.product(axis.extent for axis in axes)
+        # Unused lanes are gathered like others.
+        extent = max(1, expected(axes[-1].extent))
+        passes = self._passes(tensor, lanes, expected)
+        gathered = elements / extent * padded(extent, self._target.vector_lanes_f32) * passes
+        strided = (GATHER + GUARD * guards) * gathered / self._hertz
+        copied = LAUNCH + COPY * elements / self._hertz + 2 * traffic(elements * node.dtype.bytes, self._target)
+        return strided, copied
+
+    def _crossovers(
+        self, tensor: Tensor, lanes: Lanes, prices: Callable[[Expected], tuple[float, float]], taken: str
+    ) -> Iterator[Crossover]:
+        """Where one row reads an operand of many lanes that is copied for many rows: a decoder's queries, whose number
+        is a symbol, are one in all its runs but the first."""
+        if taken != "copy":
+            return
+        rows = product(self._rows(tensor, lanes))
+        for symbol in sorted(symbols_of(rows), key=lambda symbol: symbol.name):
+            narrow = self._expected.where(symbol, 1)
+            assert lanes.axis is not None
+            if self._expected.known(symbol.dim) is not None or narrow(lanes.axis.extent) == 1:
+                continue
+            strided, copied = prices(narrow)
+            if strided < copied:
+                yield Crossover(symbol.name, 1, "strided", strided, copied)
 
 
 def _words(node: Load, reduce: Reduce, across: Dim) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from opweld.errors import OptionError
+from opweld.interface import plain_name
 from opweld.tensor.dim import Atom, Dim, Symbol, axes_of, symbols_of
 from opweld.tensor.program import SymbolSource, TensorProgram
 
@@ -20,7 +21,8 @@ LONGEST = 1 << 16
 
 
 class Expected:
-    """Evaluates sizes at the expected values of their symbols. `told` are those whose value a user said."""
+    """Evaluates sizes at the expected values of their symbols. `told` are those whose value a user said, or that is the
+    only one in this variant."""
 
     def __init__(self, symbols: Mapping[Symbol, int] | None = None, told: Iterable[Symbol] = ()) -> None:
         self._values: dict[Atom, int] = dict[Atom, int]((symbols or {}).items())
@@ -48,8 +50,13 @@ class Expected:
             return 0
 
     def known(self, size: Dim) -> int | None:
-        """The value of a size that is fixed, or that a user said is to be expected; None where any may come."""
+        """The value of a size that is fixed, or of which it is told; None where any may come."""
         return self(size) if symbols_of(size) <= self._told and not axes_of(size) else None
+
+    def where(self, symbol: Symbol, size: int) -> Expected:
+        """The same where a symbol is known to have this value."""
+        values = {atom: value for atom, value in self._values.items() if isinstance(atom, Symbol)}
+        return Expected({**values, symbol: size}, {*self._told, symbol})
 
     def product(self, sizes: Iterable[Dim]) -> int:
         """The expected value of a product of sizes."""
@@ -64,9 +71,9 @@ def expected_sizes(program: TensorProgram, hints: Mapping[str, int] | None = Non
 
     Where sizes leave a value without elements, others are expected: of a first dim that is no batch, as of what is left
     of it after its first element, a length; of lengths, as where windows are longer than a signal, longer ones."""
-    hints = hints or {}
+    hints = {plain_name(name): size for name, size in (hints or {}).items()}
     known = _assumed(program)
-    told = [source.symbol for source in program.symbols if dim_name(source) in hints]
+    told = [*known, *(source.symbol for source in program.symbols if dim_name(source) in hints)]
     extents = {dim for _, shape in program.signatures.values() for dim in shape if dim.constant is None}
     length = LENGTH
     while True:
@@ -130,9 +137,9 @@ def dim_name(source: SymbolSource) -> str:
 
 
 def check_hints(programs: Iterable[TensorProgram], hints: Mapping[str, int]) -> None:
-    """Raises OptionError for a hint about a dim that no variant has."""
+    """Raises OptionError for a hint about a dim that no variant has, by the model's name or that of its symbol."""
     known = {dim_name(source) for program in programs for source in program.symbols}
     for name in hints:
-        if name not in known:
+        if plain_name(name) not in known:
             names = ", ".join(sorted(known)) or "none"
             raise OptionError(f"dim hint {name!r}: the model has no symbolic dim of that name, only {names}")

@@ -467,15 +467,16 @@ def substitute_loads(root: Expr, replace: Callable[[Load], Expr | None]) -> Expr
     return transform(root, lambda node: replace(node) if isinstance(node, Load) else None)
 
 
-def fresh_reductions(root: Expr) -> Expr:
-    """A copy with new reduced axes, so that two copies may occur in one expression or nest."""
+def fresh_reductions(root: Expr, extent: Callable[[Dim], Dim] = lambda extent: extent) -> Expr:
+    """A copy with new reduced axes, so that two copies may occur in one expression or nest. `extent`: makes a new
+    axis' extent of that of the old one."""
     if not any(isinstance(node, Reduce) for node in walk(root)):
         return root
     done: dict[Expr, Expr] = {}
     for node in walk(root):
         rebuilt = _rebuild(node, done, lambda dim: dim)
         if isinstance(rebuilt, Reduce):
-            new = tuple(Axis(axis.name, axis.extent) for axis in rebuilt.axes)
+            new = tuple(Axis(axis.name, extent(axis.extent)) for axis in rebuilt.axes)
             mapping: dict[Atom, Dim] = {a: b.dim for a, b in zip(rebuilt.axes, new, strict=True)}
             rebuilt = reduce(rebuilt.kind, new, substitute(rebuilt.body, mapping))
         done[node] = rebuilt

@@ -93,12 +93,17 @@ def simplify_program(program: TensorProgram, decide: Decide = _folded) -> Tensor
 def simplify_flow(flow: Flow, ledger: Ledger) -> Flow:
     """The flow with every program simplified; folding is decided by the ledger."""
 
-    def simplified(program: TensorProgram) -> TensorProgram:
-        ledger.variant(program.name, labels(program))
-        return simplify_program(program, functools.partial(_decided, ledger))
-
-    segments = (replace(segment, programs=tuple(map(simplified, segment.programs))) for segment in flow.segments)
+    segments = (
+        replace(segment, programs=tuple(simplify_variant(program, ledger) for program in segment.programs))
+        for segment in flow.segments
+    )
     return replace(flow, segments=tuple(segments))
+
+
+def simplify_variant(program: TensorProgram, ledger: Ledger) -> TensorProgram:
+    """The program simplified; folding is decided by the ledger."""
+    ledger.variant(program.name, labels(program))
+    return simplify_program(program, functools.partial(_decided, ledger))
 
 
 def _decided(ledger: Ledger, folding: Folding) -> Answer:
