@@ -25,6 +25,7 @@ def versions(program: TensorProgram, ledger: Ledger) -> Sequence[TensorProgram]:
         for size in sorted({c.size for d in found for c in d.crossovers if c.symbol == symbol.name}):
             about = [(d, c) for d in found for c in d.crossovers if (c.symbol, c.size) == (symbol.name, size)]
             where = f"{symbol.name} is {size}"
+            only = fixed(program, symbol, size, f"this code is for runs in which {where}")
             choice = ledger.decide(
                 rule="version.size",
                 site=tuple(dict.fromkeys(node for d, _ in about for node in d.site)),
@@ -33,9 +34,12 @@ def versions(program: TensorProgram, ledger: Ledger) -> Sequence[TensorProgram]:
                     Alternative("one", seconds=sum(c.taken for _, c in about)),
                     Alternative("apart", seconds=sum(c.seconds for _, c in about)),
                 ),
+                prefer="one" if only is None else "apart",
                 reason=f"where {where}, {len(about)} decisions would be others; predicted of what they are about",
+                failed={}
+                if only is not None
+                else {"apart": f"not all sizes of the program are possible where {where}"},
             )
-            if choice == "apart":
-                only = fixed(program, symbol, size, f"this code is for runs in which {where}")
+            if choice == "apart" and only is not None:
                 made.append(replace(only, name=f"{program.name}_{symbol.name}_{size}"))
     return made

@@ -35,7 +35,7 @@ from opweld.schedule.cost import (
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
-from opweld.tensor.dim import ONE, Axis, Dim, as_dim, product, symbols_of
+from opweld.tensor.dim import ONE, Axis, Dim, Symbol, as_dim, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
 from opweld.tensor.program import Constant, Tensor
@@ -323,8 +323,8 @@ class _Packer:
         is a symbol, are one in all its runs but the first."""
         if taken != "copy":
             return
-        rows = product(self._rows(tensor, lanes))
-        for symbol in sorted(symbols_of(rows), key=lambda symbol: symbol.name):
+        rows = {size.atom for size in self._rows(tensor, lanes)}
+        for symbol in sorted((atom for atom in rows if isinstance(atom, Symbol)), key=lambda symbol: symbol.name):
             narrow = self._expected.where(symbol, 1)
             assert lanes.axis is not None
             if self._expected.known(symbol.dim) is not None or narrow(lanes.axis.extent) == 1:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opweld.tensor.atoms import Atom
-from opweld.tensor.dim import Axis, Dim, Symbol, as_dim
+from opweld.tensor.dim import Axis, Dim, Symbol, as_dim, symbols_of
 from opweld.tensor.expr import Expr, Reduce, fresh_reductions, substitute, walk
 from opweld.tensor.program import Extern, Guard, Item, Result, Scan, State, Tensor, TensorProgram
 
 
-def fixed(program: TensorProgram, symbol: Symbol, size: int, reason: str) -> TensorProgram:
-    """The program where the symbol has this value, which a guard with this reason says.
+def fixed(program: TensorProgram, symbol: Symbol, size: int, reason: str) -> TensorProgram | None:
+    """The program where the symbol has this value, which a guard with this reason says; None where a guard of its own
+    rules that out, a size is below zero then, or something is divided by zero.
 
     The symbol is still one of the program's, which others may tell sizes by. Nothing is simplified yet."""
-    return _Fixing(symbol, size).program(program, Guard("zero", symbol.dim - size, reason))
+    try:
+        made = _Fixing(symbol, size).program(program, Guard("zero", symbol.dim - size, reason))
+    except ZeroDivisionError:
+        return None
+    values = {symbol: size}
+    possible = all(guard.holds(values) for guard in program.guards if symbols_of(guard.dim) == frozenset((symbol,)))
+    sizes = (dim.constant for _, shape in made.signatures.values() for dim in shape)
+    return made if possible and all(size is None or size >= 0 for size in sizes) else None
 
 
 class _Fixing:
