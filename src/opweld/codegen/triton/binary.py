@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache as remember
@@ -29,6 +30,8 @@ _TIMEOUT_S: Final = 600
 _MULTIPLE: Final = ":16"
 _DIVISIBLE: Final = ["tt.divisibility", 16]
 _REGISTERS = re.compile(r"REG:(\d+)")
+_READING = threading.RLock()
+"""Held while Triton reads the text of a kernel: see `_read_alone`."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def compile_kernel(
             source_of = import_module("triton.experimental.gluon._runtime").GluonASTSource
         else:
             source_of = compiler.ASTSource
-        source = source_of(function, types, dict(constants), attributes)
+        source = _read_alone(source_of)(function, types, dict(constants), attributes)
         options = {"num_warps": warps, "num_stages": stages}
         made: Any = compiler.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     except Exception as error:
@@ -132,6 +135,26 @@ def compile_kernel(
         # kernel does not compile.
         raise ToolchainError(f"Triton rejects the kernel {name} for sm_{arch}: {_told(error)}") from error
     return _binary(arch, made, parameters_of(name, types, maps=bool(made.metadata.tensordesc_meta)))
+
+
+@remember
+def _read_alone(source_of: Any) -> Any:
+    """A class of sources that one thread at a time reads.
+
+    In CPython 3.11 `ast.parse` counts how deep it is for all threads together, and raises SystemError ("AST
+    constructor recursion depth mismatch") where a collection of garbage lets another parse in between. Nothing is lost:
+    reading is Python, and what takes long, the assembler, comes after it."""
+
+    class Source(source_of):
+        def hash(self) -> str:
+            with _READING:
+                return source_of.hash(self)
+
+        def make_ir(self, *arguments: Any, **options: Any) -> Any:
+            with _READING:
+                return source_of.make_ir(self, *arguments, **options)
+
+    return Source
 
 
 def _types(kernel: str, names: list[str], signature: Mapping[str, str], constants: Mapping[str, Any]) -> dict[str, str]:

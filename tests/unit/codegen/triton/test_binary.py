@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,3 +126,39 @@ def test_an_interpreted_kernel_is_not_compiled() -> None:
 
     with pytest.raises(ToolchainError, match=r"the kernel scale is a InterpretedFunction.*TRITON_INTERPRET"):
         compile_kernel(sample.scale, {}, {}, warps=4, stages=2, arch=80)
+
+
+AT_ONCE = """
+import ast, json, time
+from concurrent.futures import ThreadPoolExecutor
+from opweld.codegen.triton import binary
+from tests.unit.codegen.triton import sample
+
+parse, inside, most = ast.parse, 0, 0
+
+def watched(*arguments, **options):
+    global inside, most
+    inside += 1
+    most = max(most, inside)
+    time.sleep(0.01)
+    try:
+        return parse(*arguments, **options)
+    finally:
+        inside -= 1
+
+ast.parse = watched
+POINTERS = {"x_ptr": "*fp32", "y_ptr": "*fp32", "factor": "fp32", "n": "i32", "half": "fp16"}
+
+def compiled(block):
+    constants = {"BLOCK": block, "DOUBLE": True}
+    return len(binary.compile_kernel(sample.scale, POINTERS, constants, warps=4, stages=2, arch=80).cubin)
+
+with ThreadPoolExecutor(4) as pool:
+    sizes = list(pool.map(compiled, [32, 64, 128, 256]))
+print(json.dumps([most, sizes]))
+"""
+
+
+def test_threads_do_not_parse_at_the_same_time(tmp_path: Path) -> None:
+    most, sizes = run_compiling(AT_ONCE, tmp_path)
+    assert most == 1 and all(sizes)
