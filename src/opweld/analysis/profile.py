@@ -88,7 +88,8 @@ class KernelProfile:
         busy: the sum of its threads' computing time. waiting: idle time of all threads of its phase in its part of the
             run.
         share: of the medians of all kernels.
-        flops, bytes: operations, and the least bytes read and written, at the sizes of the run.
+        flops, bytes: operations (of floats, and products of integers in words), and the least bytes read and
+            written, at the sizes of the run.
         predicted: seconds on one core.
     """
 
@@ -114,7 +115,7 @@ class KernelProfile:
 
     @property
     def flops_per_s(self) -> float:
-        """Floating-point operations per second of its part of the run."""
+        """Operations per second of its part of the run."""
         return self.flops / self.seconds.median if self.seconds.median else 0.0
 
     @property

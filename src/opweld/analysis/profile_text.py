@@ -36,7 +36,7 @@ _LEFT_OUT = (
     "expected",
     "waiting",
     "threads",
-    "GFLOP/s",
+    "GOP/s",
     "GB/s",
     "p90",
     "busy",
@@ -94,7 +94,7 @@ def table_rows(profile: ModelProfile, sort: str, top: int) -> tuple[Sequence[str
 
     head = ["", ""] if profile.segments > 1 else [""]
     columns = ["kernel", *(["segment"] if profile.segments > 1 else []), "phase", unit, "p90", "share", "threads"]
-    columns += ["busy", "waiting", "GFLOP/s", "GB/s", "predicted"]
+    columns += ["busy", "waiting", "GOP/s", "GB/s", "predicted"]
     columns += [*(["bound", "expected"] if judged else []), "nodes"]
     ordered = sorted(profile.kernels, key=SORTS[sort])
     shown = ordered[: top or None]
@@ -299,7 +299,7 @@ def _comparison(kernel: KernelProfile) -> list[str]:
         ),
         ("threads", "", str(kernel.threads)),
         ("waiting, all threads", "", seconds_text(kernel.waiting)),
-        ("operations", f"{kernel.flops:,}", f"{kernel.flops_per_s * 1e-9:.3g} GFLOP/s"),
+        ("operations", f"{kernel.flops:,}", f"{kernel.flops_per_s * 1e-9:.3g} GOP/s"),
         ("memory it must move", bytes_text(kernel.bytes), f"{kernel.bytes_per_s * 1e-9:.3g} GB/s"),
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]

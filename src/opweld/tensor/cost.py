@@ -10,7 +10,7 @@ from opweld.tensor.dim import ZERO, Atom, Axis, Dim, Value, atoms_of, minimum, n
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Const, Expr, Load, Reduce, Unary, free_atoms, walk
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.operators import is_expensive
+from opweld.tensor.operators import WORDS, is_expensive
 from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, bodies_of
 
 Signatures: TypeAlias = "Mapping[str, tuple[DType, tuple[Dim, ...]]]"
@@ -23,20 +23,41 @@ class Count:
     `flops`: float additions, multiplications, comparisons and others of similar cost.
     `special`: divisions (except by constants), roots and transcendental functions, of floats.
     `integer`: operations on integers and bools. Index arithmetic, loads, selects and conversions are not counted.
-    `macs`: multiply-adds of floats; each is two of the `flops`."""
+    `macs`: multiply-adds of floats; each is two of the `flops`.
+    `integer_macs`: those of the integers that lie side by side in words; each is two of the `integer`.
+
+    A dot product of two words is as many multiply-adds as they hold numbers, the last addition that of the sum that
+    it goes to."""
 
     flops: Dim = ZERO
     integer: Dim = ZERO
     special: Dim = ZERO
     macs: Dim = ZERO
+    integer_macs: Dim = ZERO
 
     def __add__(self, other: Count) -> Count:
-        integer, special = self.integer + other.integer, self.special + other.special
-        return Count(self.flops + other.flops, integer, special, self.macs + other.macs)
+        return Count(
+            self.flops + other.flops,
+            self.integer + other.integer,
+            self.special + other.special,
+            self.macs + other.macs,
+            self.integer_macs + other.integer_macs,
+        )
 
     def times(self, factor: Dim) -> Count:
         """The operations of `factor` repetitions."""
-        return Count(self.flops * factor, self.integer * factor, self.special * factor, self.macs * factor)
+        return Count(
+            self.flops * factor,
+            self.integer * factor,
+            self.special * factor,
+            self.macs * factor,
+            self.integer_macs * factor,
+        )
+
+    @property
+    def operations(self) -> Dim:
+        """Those that a peak of arithmetic bounds: of floats, and products of integers that are summed in words."""
+        return self.flops + self.special + 2 * self.integer_macs
 
 
 def flops(subject: Expr | Item | TensorProgram) -> Count:
@@ -76,18 +97,30 @@ def _computed(body: Expr) -> list[Expr]:
 def _node_count(node: Expr, without: frozenset[Atom] = frozenset()) -> Count:
     if isinstance(node, Reduce):
         repeats = _domain((free_atoms(node.body) | frozenset(node.axes)) - without)
+        products = repeats * _products(node)
         if not node.body.dtype.is_float:
-            return Count(integer=repeats)
-        summed = node.kind == "sum" and isinstance(node.body, Binary) and node.body.op == "mul"
-        return Count(flops=repeats, macs=repeats if summed else ZERO)
+            # A product of integers that no words hold is one of the operations that are counted as they come.
+            in_words = isinstance(node.body, Binary) and node.body.op in WORDS
+            return Count(integer=repeats, integer_macs=products if in_words else ZERO)
+        return Count(flops=repeats, macs=products)
     if not isinstance(node, Unary | Binary):
         return Count()
     repeats = _domain(free_atoms(node) - without)
+    if isinstance(node, Binary) and node.op in WORDS:
+        within = repeats * (2 * WORDS[node.op] - 1)
+        return Count(flops=within) if node.dtype.is_float else Count(integer=within)
     operand = node.x.dtype
     if not operand.is_float:
         return Count(integer=repeats)
     by_constant = isinstance(node, Binary) and node.op == "div" and isinstance(node.y, Const)  # a product, or nearly
     return Count(special=repeats) if is_expensive(node.op) and not by_constant else Count(flops=repeats)
+
+
+def _products(node: Reduce) -> int:
+    """The products that each step of a sum adds; 0 if it is no sum of products."""
+    if node.kind != "sum" or not isinstance(node.body, Binary):
+        return 0
+    return 1 if node.body.op == "mul" else WORDS.get(node.body.op, 0)
 
 
 def _domain(atoms: frozenset[Atom]) -> Dim:

@@ -69,7 +69,7 @@ def assemble(
             bound,
             item.work,
             item.bytes,
-            item.count.flops + item.count.special,
+            item.count.operations,
             item.serial,
             item.kernel.origin,
             phase,

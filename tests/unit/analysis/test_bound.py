@@ -52,6 +52,25 @@ def kernels(text: str, weights: dict[str, Any] | None = None) -> tuple[KernelAna
         return analysis_of(account, machine=MACHINE).kernels
 
 
+def test_products_of_a_kernel_are_all_of_those_that_the_model_asks_for() -> None:
+    """Whether words hold two numbers or four, as kernels of bfloat16 and of bytes have them."""
+    plain = Target.of("x86-64-v4")
+    units = replace(plain, features=(*plain.features, "avx512vnni", "avx512bf16", "amx-tile", "amx-int8", "amx-bf16"))
+    floats = "g (float[128, 256] x) => (float[128, 512] y) { y = MatMul(x, w) }"
+    bytes_ = "g (uint8[128, 256] x) => (int32[128, 512] y) { y = MatMulInteger(x, w) }"
+    codes = np.random.default_rng(0).integers(-127, 127, (256, 512)).astype(np.int8)
+    for text, w, precision, kind in (
+        (floats, normal(256, 512), "fp32", "fp32"),
+        (floats, normal(256, 512), "bf16", "bf16"),
+        (bytes_, codes, "fp32", "int8"),
+    ):
+        with compilation():
+            account = dry_run(model_of(text, {"w": w}), Options(precision=precision), units)
+            found = max(analysis_of(account, machine=MACHINE).kernels, key=lambda kernel: kernel.work.seconds)
+        assert found.work.computes == kind
+        assert found.work.products == pytest.approx(2 * 128 * 256 * 512, rel=0.01)
+
+
 def slowest(text: str, weights: dict[str, Any] | None = None) -> KernelAnalysis:
     return max(kernels(text, weights), key=lambda kernel: kernel.work.seconds)
 

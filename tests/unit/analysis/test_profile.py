@@ -156,7 +156,7 @@ def test_one_kernel_in_full(profile: ModelProfile) -> None:
     assert "    contraction lane=i1\n    loop unroll=4\n" in text
     assert "MatMul /net/product (here product), from net.py:7" in text
     assert "900 ns" in text and "1.42 times the prediction" in text
-    assert "111 GFLOP/s" in text
+    assert "111 GOP/s" in text
 
 
 def test_kernels_are_found_by_name_and_by_node(profile: ModelProfile) -> None:

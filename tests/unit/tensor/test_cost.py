@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from opweld.tensor.cost import Count, Signatures, flops, read_bytes, size_in_bytes
 from opweld.tensor.dim import ZERO, Axis, Dim, Symbol, Value, as_dim, minimum
+from opweld.tensor.dtype import DType
 from opweld.tensor.expr import binary, const, load, reduce, unary
+from opweld.tensor.operators import WORDS
 from opweld.tensor.program import Input, Item, Tensor, TensorProgram, item_inputs, item_outputs
 from tests.unit.tensor.programs import F32, I64, axes, embedding, f32, read, recurrence, shape, softmax
 
 
-def count(flop: int, integer: int = 0, special: int = 0, macs: int = 0) -> Count:
-    return Count(as_dim(flop), as_dim(integer), as_dim(special), as_dim(macs))
+def count(flop: int, integer: int = 0, special: int = 0, macs: int = 0, integer_macs: int = 0) -> Count:
+    return Count(as_dim(flop), as_dim(integer), as_dim(special), as_dim(macs), as_dim(integer_macs))
 
 
 def moved(values: Signatures, item: Item) -> Dim:
@@ -37,6 +41,23 @@ def test_matmul_is_two_operations_a_product() -> None:
     p = matmul()
     assert flops(p) == Count(2 * 32 * 64 * m, ZERO, ZERO, 32 * 64 * m)
     assert moved(p.signatures, p.items[0]) == 4 * (32 * m + 32 * 64 + 64 * m)
+
+
+@pytest.mark.parametrize("dot", WORDS)
+def test_words_count_as_the_products_that_they_hold(dot: str) -> None:
+    """16 numbers in words of 32 bits are as many multiply-adds as 16 numbers that lie alone."""
+    i, k = axes(i=10, k=16 // WORDS[dot])
+    summed = reduce("sum", (k,), binary(dot, read("x", i, k, dtype=DType.I32), read("w", k, dtype=DType.I32)))
+    expected = count(320, macs=160) if dot == "dot2" else count(0, 320, integer_macs=160)
+    assert flops(summed) == expected
+    assert flops(summed).operations == as_dim(320)
+
+
+def test_integers_that_are_not_in_words_are_no_operations_of_a_peak() -> None:
+    i, k = axes(i=10, k=16)
+    product = binary("mul", read("x", i, k, dtype=I64), read("w", k, dtype=I64))
+    assert flops(reduce("sum", (k,), product)) == count(0, 320)
+    assert flops(reduce("sum", (k,), product)).operations is ZERO
 
 
 def test_a_rows_maximum_is_counted_once_for_the_row() -> None:
