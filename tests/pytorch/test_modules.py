@@ -260,3 +260,9 @@ def test_assertions_that_are_known_to_hold_cost_nothing() -> None:
 
     plain, asserting = (opweld.compile(kind().eval(), (torch.ones(4),)) for kind in (Twice, Asserting))
     assert asserting.session.manifest.kernels == plain.session.manifest.kernels == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_modules_of_two_bytes_are_verified(dtype: torch.dtype) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).eval().to(dtype)
+    assert opweld.compile(module, (torch.ones(2, 8, dtype=dtype),)).verify().passed

@@ -35,3 +35,11 @@ def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     except TypeError:  # NumPy's own dtypes lack bfloat16 and float8
         size = {1: torch.uint8, 2: torch.int16}[own.element_size()]
         return own.view(size).numpy().view(dtype.numpy)
+
+
+def as_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """An array as a tensor over its memory, of the types that NumPy lacks too."""
+    dtype = next((own for own, mine in _table().items() if mine.numpy == array.dtype), None)
+    if dtype is None or array.dtype.isbuiltin == 1:
+        return torch.as_tensor(array)
+    return torch.as_tensor(array.view({1: np.uint8, 2: np.int16}[array.itemsize])).view(dtype)

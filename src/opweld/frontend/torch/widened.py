@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
+
+from opweld.frontend.torch.dtypes import as_tensor
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -24,7 +27,7 @@ def float64_outputs(program: ExportedProgram, feeds: Mapping[str, Any]) -> list[
     for spec in signature.input_specs:
         name = getattr(spec.arg, "name", "")
         if name in own:
-            arguments.append(_wide(torch.as_tensor(feeds[own[name]]) if own[name] in feeds else None))
+            arguments.append(_wide(as_tensor(np.asarray(feeds[own[name]])) if own[name] in feeds else None))
         elif spec.target is not None and spec.target in stored:
             arguments.append(_wide(stored[spec.target]))
         else:
