@@ -274,6 +274,11 @@ def test_bfloat16_goes_in_and_comes_out() -> None:
     torch.testing.assert_close(found, torch.relu(x) * 2)
 
 
+def test_modes_are_those_of_inductor() -> None:
+    with pytest.raises(Exception, match="mode='max-autotune' is one of Inductor; opweld has options"):
+        torch.compile(torch.relu, backend="opweld", mode="max-autotune")(torch.ones(2))
+
+
 def test_nodes_that_opweld_does_not_have_stay_in_eager_mode_and_are_named() -> None:
     def solved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch.linalg.inv_ex(a.relu() + torch.eye(3))[0] @ b.sigmoid()

@@ -11,15 +11,22 @@ import torch
 from torch import fx
 from torch.utils import _python_dispatch as dispatch
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError, OptionError, UnsupportedError
 
 
-def opweld(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
+def opweld(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Any:
     """Compiles what Dynamo traced; see docs/guides/pytorch.md.
 
     Args:
         options: `strict`: raise UnsupportedError where something would stay in eager mode; and those of
             `opweld.compile`, see docs/options.md.
+        mode: those of `torch.compile` are presets of Inductor; any raises OptionError.
     """
     from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.backends.debugging import boxed_nop
@@ -27,6 +34,8 @@ def opweld(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappin
     from opweld.frontend.torch.assertions import messages_given
     from opweld.frontend.torch.decompositions import decompositions
 
+    if mode is not None:
+        raise OptionError(f"mode={mode!r} is one of Inductor; opweld has options={{...}}, see docs/options.md")
     given = dict(options or {})
     strict = bool(given.pop("strict", False))
     frozen = frozen_inputs(gm, example_inputs)
