@@ -274,6 +274,14 @@ def test_bfloat16_goes_in_and_comes_out() -> None:
     torch.testing.assert_close(found, torch.relu(x) * 2)
 
 
+@pytest.mark.filterwarnings("ignore:opweld leaves")
+@pytest.mark.parametrize("pool", [torch.nn.AdaptiveAvgPool2d(5), torch.nn.AdaptiveMaxPool2d(5)])
+def test_adaptive_pools_of_integers_raise_what_eager_mode_raises(pool: torch.nn.Module) -> None:
+    run = torch.compile(lambda x: pool(x.argmax(1)), backend="opweld")
+    with pytest.raises(RuntimeError, match="not implemented for 'Long'"), torch.no_grad():
+        run(torch.zeros(1, 2, 5, 5))
+
+
 def test_modes_are_those_of_inductor() -> None:
     with pytest.raises(Exception, match="mode='max-autotune' is one of Inductor; opweld has options"):
         torch.compile(torch.relu, backend="opweld", mode="max-autotune")(torch.ones(2))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Value
 from opweld.frontend.torch.rows import aten
 from opweld.tensor.dtype import DType
@@ -125,8 +126,15 @@ for _spatial in (2, 3):
     aten(f"max_pool{_spatial}d_with_indices.default")(partial(_maximum_and_place, _spatial))
 
 
+def _require_floats(b: Builder) -> None:
+    """Adaptive pools of integers stay in eager mode, which has none either and says so."""
+    if not b.dtype.is_float:
+        raise UnsupportedError(f"node {b.name!r}: an adaptive pool of {b.dtype!r}")
+
+
 def _adaptive_maximum(spatial: int, b: Builder, x: Value, output_size: Sequence[int]) -> tuple[Value, Value]:
     """Maxima of windows that cover the picture, and their places in it."""
+    _require_floats(b)
     wanted = _each(b, output_size, spatial)
     sizes = [b.static(size, "the size of a picture") for size in b.shape(x)[-spatial:]]
     if 0 not in wanted and not any(size % count for size, count in zip(sizes, wanted, strict=True)):
@@ -160,7 +168,8 @@ for _spatial in (2, 3):
 
 
 def _adaptive(spatial: int, b: Builder, x: Value, output_size: Sequence[int]) -> Value:
-    """Averages of equal windows; those of unequal ones are not supported yet."""
+    """Averages of windows that cover the picture."""
+    _require_floats(b)
     wanted = _each(b, output_size, spatial)
     if all(size == 1 for size in wanted):
         axes = b.constant(list(range(b.rank(x) - spatial, b.rank(x))), DType.I64)
