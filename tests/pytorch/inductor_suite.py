@@ -19,6 +19,7 @@ import fnmatch
 import json
 import logging
 import os
+import pkgutil
 import re
 import selectors
 import subprocess
@@ -41,10 +42,6 @@ REASONS = Path(__file__).with_suffix(".toml")
 COUNTERS = ("assertGeneratedKernelCountEqual", "torch._inductor.metrics")
 """What an assertion about Inductor's kernels names."""
 
-MOVED = ("complex_memory_overlap",)
-"""Names of `torch._inductor.compile_fx` that other versions of PyTorch have elsewhere or not at all; what calls them is
-left out."""
-
 VERDICTS = ("inside", "in part", "uncompiled", "failed")
 
 
@@ -64,15 +61,27 @@ def cases(checkout: Path, compile_fx: Callable[..., Any]) -> Any:
     path = checkout / "test/inductor/test_torchinductor.py"
     tree = _Uncounted().visit(ast.parse(path.read_text(), str(path)))
     inductor.compile_fx = compile_fx
-    for name in MOVED:
-        if not hasattr(inductor, name):
-            setattr(inductor, name, None)
+    for owner, name in _missing(tree):
+        setattr(owner, name, None)
     module = types.ModuleType("test_torchinductor")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     exec(compile(tree, str(path), "exec"), module.__dict__)
     vars(module)["_run_and_assert_no_indirect_indexing"] = _called
     return vars(module)["CpuTests"]
+
+
+def _missing(tree: ast.AST) -> Iterator[tuple[types.ModuleType, str]]:
+    """(module of Inductor, name) of what the cases import that this version of PyTorch has elsewhere or not at all:
+    cases that call it fail, unless they are left out."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("torch._inductor"):
+            continue
+        for own in node.names:
+            try:
+                pkgutil.resolve_name(f"{node.module}.{own.name}")
+            except (ImportError, AttributeError):
+                yield sys.modules[str(node.module)], own.name
 
 
 def _called(_: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
