@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.random.judge import LEVELS, Finding
 from tests.random.net import cast_net
 from tests.random.quick import quick_compiler
-from tests.random.worker import HALVES, NNSMITH, OURS, QUANTIZED
+from tests.random.worker import HALVES, NATIVE, NNSMITH, OURS, QUANTIZED
 
 
 def main() -> int:
@@ -27,6 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--levels", default=",".join(LEVELS))
     parser.add_argument("--threads", default="1,2", help="numbers of threads that every graph is run on")
+    parser.add_argument("--target", default=NATIVE, help="sm_90: the CUDA backend, in Triton's interpreter")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--compiler", choices=("quick", "product"), default="quick", help="gcc -O1, or zig cc -O3")
     parser.add_argument("--reduce", action="store_true", help="reduce what is bad to a few nodes")
@@ -35,15 +36,17 @@ def main() -> int:
     first = int.from_bytes(os.urandom(4), "big") if given.seed is None else given.seed
     seeds = given.only or range(first, first + given.count)
     levels = given.levels.split(",")
-    threads = [int(count) for count in given.threads.split(",")]
-    print(f"{len(seeds)} graphs from seed {seeds[0]}, levels {given.levels}, threads {given.threads}")
+    threads = [int(count) for count in given.threads.split(",")] if given.target == NATIVE else [1]
+    of = f"threads {given.threads}" if given.target == NATIVE else given.target
+    print(f"{len(seeds)} graphs from seed {seeds[0]}, levels {given.levels}, {of}")
     started = time.monotonic()
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     whats: collections.Counter[tuple[str, str]] = collections.Counter()
     bad: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="opweld-net-") as folder:
-        variables = environment(Path(folder), given.compiler)
-        for findings in cast_net(seeds, levels, lambda seed: threads, given.workers, variables, given.generator):
+        variables = environment(Path(folder), given.compiler, given.target)
+        found = cast_net(seeds, levels, lambda seed: threads, given.workers, variables, given.generator, given.target)
+        for findings in found:
             for finding in findings:
                 counts[finding.level, finding.outcome] += 1
                 if finding.outcome != "right":
@@ -56,7 +59,7 @@ def main() -> int:
 
             for finding in {f.seed: f for f in bad}.values():
                 kept = Path(tempfile.gettempdir()) / f"opweld-reduced-{finding.seed}"
-                print(reduce_finding(finding, given.generator, variables, kept), flush=True)
+                print(reduce_finding(finding, given.generator, variables, kept, given.target), flush=True)
     _print_table(counts, levels)
     if given.refusals:
         for (outcome, what), count in whats.most_common():
@@ -66,9 +69,11 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def environment(folder: Path, compiler: str) -> dict[str, str]:
-    """Variables for the workers: a cache of their own, and a compiler."""
+def environment(folder: Path, compiler: str, target: str = NATIVE) -> dict[str, str]:
+    """Variables for the workers: a cache of their own, and a compiler, or Triton's interpreter for a GPU."""
     variables = {"OPWELD_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    if target != NATIVE:
+        return variables | {"TRITON_INTERPRET": "1"}
     program = quick_compiler(folder) if compiler == "quick" else None
     return variables if program is None else variables | {"OPWELD_CC": str(program)}
 

@@ -213,7 +213,11 @@ PEER = "asking ONNX Runtime"
 
 
 def judge_level(
-    judge: Judge, level: LevelName, threads: Sequence[int], note: Callable[[str], None] = lambda text: None
+    judge: Judge,
+    level: LevelName,
+    threads: Sequence[int],
+    note: Callable[[str], None] = lambda text: None,
+    target: str = "native",
 ) -> Finding:
     """Compiles a case at a level, runs it at every choice of sizes and number of threads, and says what came of it.
 
@@ -227,7 +231,7 @@ def judge_level(
         judge.peer(sizes)
     try:
         note(f"{level}: compiling")
-        compiled = opweld.compile(case.model, level=level, threads=threads[0])
+        compiled = opweld.compile(case.model, target=target, level=level, threads=threads[0])
         for count in threads:
             model = compiled if count == threads[0] else opweld.load(compiled.path, threads=count)
             for choice in range(len(case.feeds)):

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.parallel import spread
 from tests.random.judge import PEER, Finding
-from tests.random.worker import OURS
+from tests.random.worker import NATIVE, OURS
 
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT_S = 1800
@@ -102,8 +102,9 @@ def cast_net(
     workers: int,
     variables: dict[str, str],
     generator: str = OURS,
+    target: str = NATIVE,
 ) -> Iterator[list[Finding]]:
-    """The findings of each seed, as they come in. `threads` says on how many threads a seed is run.
+    """The findings of each seed, as they come in. `threads` says on how many threads a seed is run, `target` by what.
 
     What is bad with a compiler of the net's own is judged again with the product's, whose word stands: gcc 12 -O1 has
     broken on vectors wider than the machine's, and has lost an addition before their division in a correct program."""
@@ -115,7 +116,8 @@ def cast_net(
         worker, second = Worker(variables), Worker(product)
 
         def run(seed: int) -> list[Finding]:
-            job = {"seed": seed, "generator": generator, "levels": list(levels), "threads": list(threads(seed))}
+            job = {"seed": seed, "generator": generator, "target": target}
+            job |= {"levels": list(levels), "threads": list(threads(seed))}
             findings = worker.run(job)
             if "OPWELD_CC" in variables and any(finding.bad for finding in findings):
                 findings = second.run(job)

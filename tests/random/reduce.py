@@ -26,12 +26,14 @@ from tests.random.generate import Case
 from tests.random.judge import Finding, dtypes_of
 from tests.random.kept import save_case
 from tests.random.net import Worker
-from tests.random.worker import OURS, drawn
+from tests.random.worker import NATIVE, OURS, drawn
 
 Array = NDArray[Any]
 
 
-def reduce_finding(finding: Finding, generator: str, variables: dict[str, str], folder: Path) -> str:
+def reduce_finding(
+    finding: Finding, generator: str, variables: dict[str, str], folder: Path, target: str = NATIVE
+) -> str:
     """Reduces the graph that the generator drew for a finding, writes the result into the folder, and returns a report
     with the model as text.
 
@@ -40,7 +42,7 @@ def reduce_finding(finding: Finding, generator: str, variables: dict[str, str], 
     worker = Worker(variables)
     try:
         with tempfile.TemporaryDirectory(prefix="opweld-reduce-") as scratch:
-            reduced = _Reducer(finding, worker, Path(scratch), generator).run(case)
+            reduced = _Reducer(finding, worker, Path(scratch), generator, target).run(case)
     finally:
         worker.close()
     save_case(reduced, folder)
@@ -60,9 +62,12 @@ def report(finding: Finding, case: Case, folder: Path) -> str:
 
 
 class _Reducer:
-    def __init__(self, finding: Finding, worker: Worker, scratch: Path, generator: str = OURS) -> None:
+    def __init__(
+        self, finding: Finding, worker: Worker, scratch: Path, generator: str = OURS, target: str = NATIVE
+    ) -> None:
         self._finding = finding
         self._generator = generator
+        self._target = target
         self._worker = worker
         self._scratch = scratch
 
@@ -98,7 +103,7 @@ class _Reducer:
         save_case(case, folder)
         threads = [self._finding.threads]
         job = {"folder": str(folder), "seed": case.seed, "levels": [self._finding.level], "threads": threads}
-        job["generator"] = self._generator
+        job |= {"generator": self._generator, "target": self._target}
         return any(_alike(found, self._finding) for found in self._worker.run(job))
 
 

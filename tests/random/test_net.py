@@ -15,17 +15,23 @@ from opweld.cached import sources_digest
 from tests.random.__main__ import environment
 from tests.random.judge import LEVELS, PEER, Finding
 from tests.random.net import Worker, cast_net
-from tests.random.worker import NNSMITH, OURS, QUANTIZED
+from tests.random.worker import NATIVE, NNSMITH, OURS, QUANTIZED
 
 WORKERS = len(os.sched_getaffinity(0))
 
 
 def findings_of(
-    seeds: Sequence[int], folder: Path, compiler: str, generator: str = OURS, levels: Sequence[str] = LEVELS
+    seeds: Sequence[int],
+    folder: Path,
+    compiler: str,
+    generator: str = OURS,
+    levels: Sequence[str] = LEVELS,
+    target: str = NATIVE,
 ) -> list[Finding]:
-    variables = environment(folder, compiler)
+    variables = environment(folder, compiler, target)
     # Every other graph on one thread first: what one thread compiles, two must run, and the other way round.
-    found = cast_net(seeds, levels, lambda seed: (1, 2) if seed % 2 else (2, 1), WORKERS, variables, generator)
+    threads = (lambda seed: (1, 2) if seed % 2 else (2, 1)) if target == NATIVE else (lambda seed: (1,))
+    found = cast_net(seeds, levels, threads, WORKERS, variables, generator, target)
     return [finding for findings in found for finding in findings]
 
 
@@ -47,6 +53,13 @@ def test_fixed_seeds_with_the_compiler_of_the_product(tmp_path: Path) -> None:
 
 def test_fixed_seeds_of_quantised_values(tmp_path: Path) -> None:
     require_good(findings_of(range(4), tmp_path, "quick", QUANTIZED, ("all",)), 4, ("all",))
+
+
+@pytest.mark.parametrize(("generator", "count"), [(OURS, 24), (QUANTIZED, 24)])
+@pytest.mark.slow
+def test_fixed_seeds_of_the_cuda_backend(generator: str, count: int, tmp_path: Path) -> None:
+    seeds = range(250000, 250000 + count)
+    require_good(findings_of(seeds, tmp_path, "product", generator, ("all",), "sm_90"), count, ("all",))
 
 
 CRASHES = f"""import json, os, sys

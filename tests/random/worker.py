@@ -1,8 +1,8 @@
 """A process of its own for graphs that may crash: jobs as lines of JSON in, progress and findings out.
 
-A job is {"seed": ...} or {"folder": path} (see `kept.py`), with "generator" where that is not ours, "levels" and
-"threads"; "alone" where ONNX Runtime is not to be asked. The answer is one line a level, {"finding": ...}, then
-{"done": true}; before anything that may crash, {"note": ...}.
+A job is {"seed": ...} or {"folder": path} (see `kept.py`), with "generator" where that is not ours, "target" where that
+is not this machine, "levels" and "threads"; "alone" where ONNX Runtime is not to be asked. The answer is one line a
+level, {"finding": ...}, then {"done": true}; before anything that may crash, {"note": ...}.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from tests.random.quantized.judge import StepJudge
 
 OURS, HALVES, NNSMITH, QUANTIZED = "ours", "halves", "nnsmith", "quantized"
 """Generators of graphs; the second gives the graphs of the first in float16, where there is such a graph."""
+
+NATIVE = "native"
+"""The target that is this machine."""
 
 HANG_S = 720.0
 """Seconds of processor time after which a case hangs."""
@@ -48,7 +51,8 @@ def main() -> None:
         judge = StepJudge(case) if generator == QUANTIZED else Judge(case, asks="alone" not in job)
         say(nodes=len(case.model.graph.node))
         for level in job["levels"]:
-            finding = judge_level(judge, level, job["threads"], lambda text: say(note=text))
+            target = job.get("target", NATIVE)
+            finding = judge_level(judge, level, job["threads"], lambda text: say(note=text), target)
             say(finding=finding.to_json())
         say(done=True)
 
