@@ -26,18 +26,24 @@ from opweld.tensor.dtype import DType
 
 
 def decoder_graph(
-    config: Config, weights: Weights, block: int, pool: DType = DType.F32, joined: bool = False
+    config: Config,
+    weights: Weights,
+    block: int,
+    pool: DType = DType.F32,
+    joined: bool = False,
+    rounded: bool = False,
 ) -> ir.Graph:
     """The graph of a decoder with blocks of so many tokens, whose keys and values are kept as `pool`. joined: whether
-    queries, keys and values are computed by one product, for which integers in blocks are decoded.
+    queries, keys and values are computed by one product, for which integers in blocks are decoded. rounded: see
+    `GraphBuilder`.
 
     Raises ModelError naming a weight that is missing or of another shape."""
-    return _Builder(config, weights, block, pool, joined).built()
+    return _Builder(config, weights, block, pool, joined, rounded).built()
 
 
 class _Builder(GraphBuilder):
-    def __init__(self, config: Config, weights: Weights, block: int, pool: DType, joined: bool) -> None:
-        super().__init__(config.architecture, weights)
+    def __init__(self, config: Config, weights: Weights, block: int, pool: DType, joined: bool, rounded: bool) -> None:
+        super().__init__(config.architecture, weights, rounded)
         self._config, self._block, self._pool, self._joined = config, block, pool, joined
 
     def built(self) -> ir.Graph:

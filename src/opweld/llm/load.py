@@ -34,7 +34,7 @@ BLOCK = 32
 PROGRAMS, TILE = 256, 32
 """On a GPU: programs among which the keys of few sequences are divided, and queries times heads of one."""
 
-Precision: TypeAlias = Literal["fp32", "bf16"]
+Precision: TypeAlias = Literal["fp32", "bf16", "int8"]
 CacheType: TypeAlias = Literal["f32", "f16", "bf16"]
 CACHES: dict[str, DType] = {"f32": DType.F32, "f16": DType.F16, "bf16": DType.BF16}
 """What keys and values may be kept as."""
@@ -96,11 +96,12 @@ def load(
             None: as `precision`.
         target: what it is compiled for, as `opweld.compile` takes it; on a GPU ("cuda"), integers in blocks are decoded
             when they are loaded.
-        precision: what operands of products may be rounded to: fp32, which rounds nothing, or bf16. Where None, bf16
+        precision: what operands of products may be rounded to: fp32, which rounds nothing, bf16, or, on a
+            processor, int8: of products by integers in blocks, in groups of 32 (`tensor/rounded.py`). Where None, bf16
             on a GPU.
 
-    Raises ModelError and UnsupportedError as `open_model`, OptionError for a context that the model was not made for,
-    ShortageError where the memory has no room for one sequence.
+    Raises ModelError and UnsupportedError as `open_model`, OptionError for a context that the model was not made for
+    and for int8 on a GPU, ShortageError where the memory has no room for one sequence.
     """
     opened = open_model(Path(path), context)
     config = opened.config
@@ -140,7 +141,10 @@ def compiled(
 ) -> Model:
     """The compiled graph of a model, from the cache where it is there."""
     on_gpu = target_of(target).kind == "gpu"
-    source = DecoderSource(opened.config, opened.weights, BLOCK, _identity(opened), CACHES[cache], on_gpu)
+    rounded = precision == "int8"
+    if rounded and on_gpu:
+        raise OptionError("precision is 'int8', which is for processors; expected fp32 or bf16 on a GPU")
+    source = DecoderSource(opened.config, opened.weights, BLOCK, _identity(opened), CACHES[cache], on_gpu, rounded)
     return compile(
         source,
         progress=progress,
@@ -148,7 +152,7 @@ def compiled(
         dim_hints=HINTS,
         threads=threads or 0,
         target=target,
-        precision=precision,
+        precision="fp32" if rounded else precision,
     )
 
 

@@ -74,15 +74,17 @@ class LanguageSource(Source):
 @dataclass(frozen=True, eq=False)
 class DecoderSource(LanguageSource):
     """A decoder, whose graph `llm/graph.py` makes. pool: what keys and values are kept as. for_gpu: integers in blocks
-    are decoded, and products of the same operand are one."""
+    are decoded, and products of the same operand are one. rounded: what integers in blocks are multiplied by is
+    rounded to 8 bits."""
 
     config: Config
     pool: DType = DType.F32
     for_gpu: bool = False
+    rounded: bool = False
 
     def digest(self, cache: Cache) -> str:
         """See `Source.digest`."""
-        return f"decoder {self.block} {self.pool!r} {self.for_gpu} {self.identity(cache)}"
+        return f"decoder {self.block} {self.pool!r} {self.for_gpu} {self.rounded} {self.identity(cache)}"
 
     def graph(self) -> ir.Graph:
         """See `LanguageSource.graph`."""
@@ -90,7 +92,7 @@ class DecoderSource(LanguageSource):
         from opweld.llm.weights import decoded
 
         weights = decoded(self.weights) if self.for_gpu else self.weights
-        return decoder_graph(self.config, weights, self.block, self.pool, self.for_gpu)
+        return decoder_graph(self.config, weights, self.block, self.pool, self.for_gpu, self.rounded)
 
 
 @dataclass(frozen=True, eq=False)

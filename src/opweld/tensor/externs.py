@@ -20,6 +20,7 @@ from opweld.tensor.experts import EXPERTS
 from opweld.tensor.function import Function, Numbers
 from opweld.tensor.paged import PAGED
 from opweld.tensor.program import Extern
+from opweld.tensor.rounded import ROUNDED
 from opweld.tensor.semantics import Array
 
 
@@ -364,6 +365,7 @@ def _asserted(operands: Sequence[Array], results: Sequence[Array], numbers: Numb
 EXTERNS: dict[str, Function] = {
     **PAGED,
     **EXPERTS,
+    **ROUNDED,
     "order": Function(_order_parts, _order_work, _order),
     "unique": Function(_unique_parts, _unique_work, _unique, lambda numbers: ((DType.I64, numbers[0]),)),
     "scatter": Function(_scatter_parts, _scatter_work, _scatter(None), in_place=True),
