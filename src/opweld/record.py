@@ -100,8 +100,8 @@ class Predicted:
 @dataclass(frozen=True)
 class KernelEntry:
     """A kernel: its region as schedules files name it, the graph nodes that it computes, and what was predicted of it
-    at the expected sizes: seconds on one core, bytes that it must move, operations (of floats, and of products of
-    integers in words). `constants`: of each that it reads, where it lies among the artifact's weights, and its bytes.
+    at the expected sizes: seconds on one core, bytes that it must move, operations (of floats, and summed products of
+    integers). `constants`: of each that it reads, where it lies among the artifact's weights, and its bytes.
     `computes`: what its products are of, whose peak they are held against: fp32, bf16, tf32, int8."""
 
     name: str

@@ -88,7 +88,7 @@ class KernelProfile:
         busy: the sum of its threads' computing time. waiting: idle time of all threads of its phase in its part of the
             run.
         share: of the medians of all kernels.
-        flops, bytes: operations (of floats, and products of integers in words), and the least bytes read and
+        flops, bytes: operations (of floats, and summed products of integers), and the least bytes read and
             written, at the sizes of the run.
         predicted: seconds on one core.
     """

@@ -31,6 +31,7 @@ import numpy as np
 
 from opweld.fuse.factor_prices import lanes_and_rows
 from opweld.fuse.integer_storage import FLIPPED, IntegerStorage
+from opweld.fuse.point_sums import point_sums
 from opweld.fuse.prologues import folded
 from opweld.fuse.region import Kind, axes_in, classify, counts_words, has_words, reductions
 from opweld.fuse.saturation import gains_by_pairs, pairs_fit
@@ -374,10 +375,22 @@ class _Integers:
             total = binary("sub", total, shift)
         if not _is_zero(w.zero):
             assert w.zero is not None
-            sums, read = self._tensor(item, reduce("sum", summed.axes, number), "sums")
-            before = (sums,)
+            before, read = self._sums(item, summed, x, number)
             total = binary("sub", total, binary("mul", read, w.zero))
         return before, self._scaled(item, cast(total, summed.dtype), x, w)
+
+    def _sums(self, item: Tensor, summed: Reduce, x: _Quantized, number: Expr) -> tuple[tuple[Tensor, ...], Load]:
+        """Tensors of the sums of the integers themselves, of a window by its points, and where a reader finds them."""
+        shape = self._program.signatures.get(x.element.tensor, (None, ()))[1]
+        name = self._storage.name(f"{item.name}_points")
+        results = product(axis.extent for axis in item.axes if axis in free_atoms(number))
+        points = point_sums(number, summed.axes, results, shape, name, self._expected) if shape else None
+        if points is None:
+            sums, read = self._tensor(item, reduce("sum", summed.axes, number), "sums")
+            return (sums,), read
+        self._ledger.call(name, f"{self._ledger.label(item.name)} points")
+        sums, read = self._tensor(item, points.windows, "sums")
+        return (Tensor(name, number.dtype, points.axes, points.body, item.origin), sums), read
 
     def _halves(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The same of numbers that lie in memory with 16 bits."""

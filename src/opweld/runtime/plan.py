@@ -21,8 +21,8 @@ class Step:
         origin: names of the graph nodes it computes.
         phase: the steps of one phase run concurrently; there is a barrier between phases.
         threads: how many threads its work justifies, 0 if its grid is empty.
-        bytes: least bytes read and written. flops: operations, of floats and of products of integers in
-            words, a multiply-add two.
+        bytes: least bytes read and written. flops: operations, of floats and summed products of integers,
+            a multiply-add two.
         work: nanoseconds that it is predicted to take on one core.
     """
 

@@ -24,7 +24,7 @@ class Count:
     `special`: divisions (except by constants), roots and transcendental functions, of floats.
     `integer`: operations on integers and bools. Index arithmetic, loads, selects and conversions are not counted.
     `macs`: multiply-adds of floats; each is two of the `flops`.
-    `integer_macs`: those of the integers that lie side by side in words; each is two of the `integer`.
+    `integer_macs`: those of integers; each is two of the `integer`.
 
     A dot product of two words is as many multiply-adds as they hold numbers, the last addition that of the sum that
     it goes to."""
@@ -56,7 +56,7 @@ class Count:
 
     @property
     def operations(self) -> Dim:
-        """Those that a peak of arithmetic bounds: of floats, and products of integers that are summed in words."""
+        """Those that a peak of arithmetic bounds: of floats, and products of integers that are summed."""
         return self.flops + self.special + 2 * self.integer_macs
 
 
@@ -99,9 +99,7 @@ def _node_count(node: Expr, without: frozenset[Atom] = frozenset()) -> Count:
         repeats = _domain((free_atoms(node.body) | frozenset(node.axes)) - without)
         products = repeats * _products(node)
         if not node.body.dtype.is_float:
-            # A product of integers that no words hold is one of the operations that are counted as they come.
-            in_words = isinstance(node.body, Binary) and node.body.op in WORDS
-            return Count(integer=repeats, integer_macs=products if in_words else ZERO)
+            return Count(integer=repeats, integer_macs=products)
         return Count(flops=repeats, macs=products)
     if not isinstance(node, Unary | Binary):
         return Count()

@@ -38,7 +38,7 @@ class StateMemory:
 @dataclass(frozen=True, eq=False)
 class Launch:
     """A kernel and the memory its buffers are bound to; `work` estimates nanoseconds on one core. `bytes` must be moved
-    at least, `flops` are computed: operations of floats, and products of integers in words. Launches of one `phase`
+    at least, `flops` are computed: operations of floats, and summed products of integers. Launches of one `phase`
     do not depend on each other: they run at the same time.
 
     `kernel.sizes` are bound to `sizes`: symbols of the variant, in the same order (identical kernels are shared between

@@ -206,6 +206,32 @@ def test_padding_with_a_zero_point_that_is_computed(target: Target, choice: str,
     check(program, compiled)
 
 
+@pytest.mark.parametrize("way", DOTS)
+@pytest.mark.parametrize("target", [V3, V4], ids=lambda t: t.name)
+@pytest.mark.parametrize("x", ["u8", "i8"])
+def test_zero_points_of_weights_take_sums_of_windows_by_their_points(x: str, target: Target, way: str) -> None:
+    """Which a window of 3 x 3 that moves by one shares with eight others; padding stands for a number of its own."""
+    guards = "i2 + r1 - 1 >= 0, 9 - i2 - r1 >= 0, i3 + r2 - 1 >= 0, 12 - i3 - r2 >= 0"
+    text = f"""program windows
+input x {x}[2, 8, 9, 12]
+constant w u8[20, 8, 3, 3]
+tensor result i32[i0: 2, i1: 20, i2: 9, i3: 12] from "ConvInteger"
+  over r0: 8, r1: 3, r2: 3
+  %0 = x[i0, r0, i2 + r1 - 1, i3 + r2 - 1 if {guards} else 85:{x}]
+  = i32(sum<r0, r1, r2>(mul(f32(sub(i32(%0), 85:i32)), f32(sub(i32(w[i1, r0, r1, r2]), 120:i32)))))
+output y = result
+"""
+    program, compiled = compiled_of(text, target, way=way)
+    assert sums_of_bytes(compiled, way) == 1 and uses_words(compiled, way)
+    tensors = {t.name: t for region in compiled.regions.regions for t in region.tensors}
+    (points,) = (t for name, t in tensors.items() if name.endswith("_points"))
+    (sums,) = (t for name, t in tensors.items() if name.endswith("_sums"))
+    assert sorted(int(axis.extent.constant or 0) for axis in points.axes) == [2, 9, 12]
+    (summed,) = reductions(sums.body)
+    assert [axis.extent.constant for axis in summed.axes] == [3, 3]
+    check(program, compiled)
+
+
 def test_floats_are_right_too_where_they_are_pinned() -> None:
     program, first = compiled_of(quantized(7, 12, 21))
     pins = {decision.id: "floats" for decision in first.ledger if decision.rule == RULE}

@@ -53,11 +53,12 @@ def test_words_count_as_the_products_that_they_hold(dot: str) -> None:
     assert flops(summed).operations == as_dim(320)
 
 
-def test_integers_that_are_not_in_words_are_no_operations_of_a_peak() -> None:
+def test_products_of_integers_are_operations_of_a_peak_where_they_are_summed() -> None:
     i, k = axes(i=10, k=16)
     product = binary("mul", read("x", i, k, dtype=I64), read("w", k, dtype=I64))
-    assert flops(reduce("sum", (k,), product)) == count(0, 320)
-    assert flops(reduce("sum", (k,), product)).operations is ZERO
+    assert flops(reduce("sum", (k,), product)) == count(0, 320, integer_macs=160)
+    assert flops(reduce("sum", (k,), product)).operations == as_dim(320)
+    assert flops(reduce("max", (k,), product)).operations is ZERO
 
 
 def test_a_rows_maximum_is_counted_once_for_the_row() -> None:

@@ -59,7 +59,7 @@ typedef struct {
     int32_t work_slot;     /* estimated nanoseconds of the step on one core */
     int32_t scratch_slot;  /* scratch bytes per thread, or -1 */
     int32_t bytes_slot;    /* bytes that the step must read and write at least, or -1 */
-    int32_t flops_slot;    /* operations of the step: of floats, products of integers in words; or -1 */
+    int32_t flops_slot;    /* operations of the step: of floats, summed products of integers; or -1 */
     int32_t max_threads;   /* 0: any; 1: serial */
     const char *name;      /* of the kernel */
     const char *origin;    /* names of the graph nodes it came from */

@@ -78,7 +78,7 @@ class KernelTime:
     Attributes:
         name, phase: as `opweld profile` has them.
         begin, end: of its first piece and of its last one, in nanoseconds since the run began.
-        flops, bytes: operations of floats and products of integers in words, and the least bytes read and written.
+        flops, bytes: operations of floats and summed products of integers, and the least bytes read and written.
     """
 
     name: str
