@@ -5,7 +5,8 @@
 
 so that a vector of lanes loads eight elements for each of them at once, and half of the bytes are moved. A field is
 not shifted down: as an integer it is the code times a power of two, which the other factor is divided by. Both are
-exact, so that the products are those of the codes. The other factor is the same for all lanes, and is divided once, in
+exact, so that the products are those of the codes; a zero point that is not moved out of the sum is multiplied by that
+power, too. The other factor is the same for all lanes, and is divided once, in
 memory, where that takes less than in each register tile. What is left for a vector is a mask, a conversion and the
 product. The last field holds the sign of the word, and is shifted down. Codes with a sign are stored with what makes
 them no less than 0 added, which is taken off again. The words are an ordinary constant, laid out as any other; axes
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from opweld.tensor.dim import ONE, floordiv, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
+    Binary,
     Cast,
     Expr,
     Load,
@@ -32,7 +34,7 @@ from opweld.tensor.expr import (
     const,
     index,
     load,
-    transform,
+    loads,
 )
 from opweld.tensor.program import Constant
 
@@ -90,8 +92,9 @@ def words_of(name: str, constant: Constant, position: int) -> Constant:
     return Constant(name, DType.U32, tuple(shape), packed, constant.origin)
 
 
-def from_words(value: Expr, operand: Load, name: str, position: int) -> Field:
-    """A value computed from an element as one of the word that holds it."""
+def from_words(value: Expr, operand: Load, name: str, position: int) -> Field | None:
+    """A value computed from an element as one of the word that holds it; None where it is not such that twice the
+    element and twice its zero point are twice the value."""
     bits, place = operand.dtype.bits, operand.indices[position]
     count = WIDTH // bits
     at = (*operand.indices[:position], floordiv(place, count), *operand.indices[position + 1 :])
@@ -103,11 +106,32 @@ def from_words(value: Expr, operand: Load, name: str, position: int) -> Field:
     word = binary("shr", load(name, DType.U32, at), down)
     field = binary("bitand", word, binary("shl", _u32((1 << bits) - 1), shift))
     code = cast(bitcast(field, DType.I32), DType.F32)
+    power = _power("add", shift)
     if operand.dtype.is_signed:
-        zero = binary("mul", const(float(_offset(operand.dtype)), DType.F32), _power("add", shift))
-        code = binary("sub", code, zero)
-    found = transform(value, lambda n: cast(code, n.dtype) if isinstance(n, Cast) and n.x is operand else None)
-    return Field(found, _power("sub", shift))
+        code = binary("sub", code, binary("mul", const(float(_offset(operand.dtype)), DType.F32), power))
+    found = _times(value, operand, code, power)
+    return None if found is None else Field(found, _power("sub", shift))
+
+
+def _times(value: Expr, operand: Load, code: Expr, power: Expr) -> Expr | None:
+    """A value times a power of two, where `code` is that of the element: powers of two are exact factors of sums, and a
+    zero point that is subtracted is multiplied as well."""
+    if isinstance(value, Cast) and value.x is operand:
+        return code if value.dtype is DType.F32 else None
+    if not any(node is operand for node in loads(value)):
+        return binary("mul", value, power) if value.dtype is DType.F32 else None
+    if not isinstance(value, Binary):
+        return None
+    held = [any(node is operand for node in loads(side)) for side in (value.x, value.y)]
+    if value.op in ("add", "sub"):
+        held = [True, True]
+    elif not (value.op == "mul" and not all(held)) and not (value.op == "div" and not held[1]):
+        return None
+    sides = [
+        _times(side, operand, code, power) if of_it else side
+        for side, of_it in zip((value.x, value.y), held, strict=True)
+    ]
+    return None if sides[0] is None or sides[1] is None else binary(value.op, sides[0], sides[1])
 
 
 def _power(sign: str, exponent: Expr) -> Expr:

@@ -170,8 +170,8 @@ class _Placing:
             self._constants[name] = made
             self._ledger.call(name, f"{self._ledger.label(operand.tensor)} words")
         field = from_words(value, operand, self._words[key].name, position)
-        word = operand_of(field.value)
-        if word is None:  # taking it out of its word as well is too much for each register tile
+        word = None if field is None else operand_of(field.value)
+        if field is None or word is None:  # taking it out of its word as well is too much for each register tile
             return plain
         elements = self._expected.product(self._signatures[operand.tensor][1])
         return Factor(field.value, word, elements * operand.dtype.bits // 8, plain.wide, field.inverse)

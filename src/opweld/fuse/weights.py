@@ -266,6 +266,7 @@ def _in_words(form: _Form, summed: Reduce) -> tuple[Expr, Load]:
     position = counted(form.codes, summed)
     value = form.value
     if position is not None:
-        value = from_words(value, form.codes, form.codes.tensor, position).value
+        field = from_words(value, form.codes, form.codes.tensor, position)
+        value = value if field is None else field.value
     operand = operand_of(value)
     return (value, operand) if operand is not None else (form.value, form.codes)

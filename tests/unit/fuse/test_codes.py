@@ -17,7 +17,7 @@ from opweld.target import Target
 from opweld.tensor.dim import Axis, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
-from opweld.tensor.expr import Load, Reduce, binary, cast, load, reduce
+from opweld.tensor.expr import Load, Reduce, binary, cast, const, load, reduce
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import Constant, Tensor, TensorProgram
 from tests.unit.tile.pipeline import Compiled, check_compiled, compile_with, with_data
@@ -50,9 +50,45 @@ def test_elements_of_words_are_those_of_bytes(dtype: DType) -> None:
     words = words_of("words", constant, 0)
     assert words.shape == (32 * dtype.bits // 32, 5)
     field = from_words(cast(operand, DType.F32), operand, "words", 0)
+    assert field is not None
     value = binary("mul", field.value, field.inverse)
     made = evaluate_tensor(Tensor("y", DType.F32, (k, j), value, ()), {"words": words.read()})
     assert np.array_equal(made, data.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [DType.U4, DType.I4, DType.U2, DType.I2])
+@pytest.mark.parametrize("way", ["minus", "from", "plus", "scaled"])
+def test_what_is_added_to_an_element_is_multiplied_as_its_field_is(dtype: DType, way: str) -> None:
+    """A zero point that stays in the sum; of powers of two all is exact."""
+    low, high = dtype.limits
+    data = RANDOM.integers(low, high + 1, (32, 5)).astype(dtype.numpy)
+    zeros = np.array([-4.125, 0.5, 7.625, 1.0, -0.25], np.float32)
+    k, j = Axis("i0", as_dim(32)), Axis("i1", as_dim(5))
+    operand = load("w", dtype, (k.dim, j.dim))
+    assert isinstance(operand, Load)
+    code, zero = cast(operand, DType.F32), load("z", DType.F32, (j.dim,))
+    wide, two = data.astype(np.float32), const(2.0, DType.F32)
+    value, expected = {
+        "minus": (binary("sub", code, zero), wide - zeros),
+        "from": (binary("sub", zero, code), zeros - wide),
+        "plus": (binary("add", zero, code), zeros + wide),
+        "scaled": (binary("mul", zero, binary("div", binary("sub", code, zero), two)), zeros * ((wide - zeros) / 2)),
+    }[way]
+    constant = Constant("w", dtype, data.shape, lambda: data, ())
+    field = from_words(value, operand, "words", 0)
+    assert field is not None
+    made = evaluate_tensor(
+        Tensor("y", DType.F32, (k, j), binary("mul", field.value, field.inverse), ()),
+        {"words": words_of("words", constant, 0).read(), "z": zeros},
+    )
+    assert np.array_equal(made, expected)
+
+
+def test_what_is_no_multiple_of_an_element_is_not_taken_from_its_field() -> None:
+    operand, _ = element(DType.U4, 32)
+    code = cast(operand, DType.F32)
+    for value in (binary("mul", code, code), binary("max", code, code), cast(code, DType.F16)):
+        assert from_words(value, operand, "words", 0) is None
 
 
 def test_words_are_whole() -> None:
