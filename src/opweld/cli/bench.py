@@ -24,7 +24,9 @@ def bench(
     vs: Annotated[
         str,
         typer.Option(
-            "--vs", metavar="NAMES", help="Runtimes to compare with: onnxruntime, onnxruntime-exact, openvino; or none."
+            "--vs",
+            metavar="NAMES",
+            help="Runtimes to compare with: onnxruntime, onnxruntime-exact, openvino, openvino-bf16; or none.",
         ),
     ] = "onnxruntime",
     levels: Annotated[

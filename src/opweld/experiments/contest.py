@@ -91,8 +91,8 @@ def bench(
         feeds: by input, an array, or a text as `opweld run --input` takes it; what is not given is made up.
         sizes: of symbolic dims of inputs that are made up.
         seed: of inputs that are made up.
-        vs: runtimes to compare with, of onnxruntime, onnxruntime-exact (in which no product of bytes saturates) and
-            openvino.
+        vs: runtimes to compare with, of onnxruntime, onnxruntime-exact (in which no product of bytes saturates),
+            openvino and openvino-bf16.
         levels: to compare, a row each; that of the options where None.
         rounds: blocks of runs that each contestant gets.
         progress: called with (what is being done, steps done, steps in all).

@@ -62,20 +62,23 @@ def _onnxruntime(model: Path, feeds: Mapping[str, Array], threads: int, exact: b
     return lambda: session.run(None, feeds)
 
 
-def openvino(model: Path, feeds: Mapping[str, Array], threads: int, hint: str = "LATENCY") -> Any:
-    """A model compiled by OpenVINO in float32 for these shapes; `hint` is what it is tuned for."""
+def openvino(
+    model: Path, feeds: Mapping[str, Array], threads: int, hint: str = "LATENCY", precision: str = "f32"
+) -> Any:
+    """A model compiled by OpenVINO for these shapes; `hint` is what it is tuned for, `precision` what its products are
+    computed in: f32 or bf16."""
     runtime: Any = import_module("openvino")
     core = runtime.Core()
     # Its default on processors with bf16 is bf16: compare like with like.
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint}
+    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint}
     network = core.read_model(str(model))
     # Static shapes are the peer at its best: it plans once for them, as opweld binds once.
     network.reshape({name: list(values.shape) for name, values in feeds.items()})
     return core.compile_model(network, "CPU", settings)
 
 
-def _openvino(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
-    compiled = openvino(model, feeds, threads)
+def _openvino(model: Path, feeds: Mapping[str, Array], threads: int, precision: str = "f32") -> Run:
+    compiled = openvino(model, feeds, threads, precision=precision)
     request = compiled.create_infer_request()
 
     def run() -> list[Array]:
@@ -89,7 +92,9 @@ PEERS: dict[str, Callable[[Path, Mapping[str, Array], int], Run]] = {
     "onnxruntime": _onnxruntime,
     "onnxruntime-exact": partial(_onnxruntime, exact=True),
     "openvino": _openvino,
+    "openvino-bf16": partial(_openvino, precision="bf16"),
 }
-"""The runtimes that can be compared with, by the name of their package and extra. `onnxruntime-exact` is told not to
+"""The runtimes that can be compared with, by the name of their package and extra: in float32, but for `openvino-bf16`,
+which is for models compiled with `--precision bf16`. `onnxruntime-exact` is told not to
 saturate where products of bytes do without VNNI; version 1.31 still does in QLinearMatMul of opset 21 and later, and in
 bodies of If and Loop."""

@@ -21,6 +21,7 @@ from opweld.schedule.cost import Product, core_of, fetched_product
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
+from opweld.tensor.axes import split
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, Reduce, binary, cast, load, reduce, transform
@@ -68,7 +69,9 @@ class _Rounding:
         return replace(self._program, items=tuple(found), constants=(*kept, *self._made))
 
     def _item(self, item: Tensor) -> Tensor:
-        found = product_by_weights(item, self._constants)
+        # Of a sum over heads and their elements as one axis, neighbours are those along the elements.
+        made = replace(item, body=split((), item.body, ())[1])
+        found = product_by_weights(made, self._constants)
         if found is None or not isinstance(found.x, Load):
             return item
         summed, x, w = found.summed, found.x, found.w
@@ -76,7 +79,7 @@ class _Rounding:
             return item
         factors = binary("mul", self._rounded(x, item), self._rounded(w, item))
         total = reduce("sum", summed.axes, factors)
-        return replace(item, body=transform(item.body, lambda node: total if node is summed else None))
+        return replace(item, body=transform(made.body, lambda node: total if node is summed else None))
 
     # ------------------------------------------------------------------------------------------------- the decision
 

@@ -273,7 +273,7 @@ def test_bench_compares_levels_and_runtimes(model: Path, tmp_path: Path) -> None
 def test_bench_names_a_runtime_that_is_not_there(model: Path) -> None:
     answer = opweld("bench", model, "--vs", "tensorrt")
     assert answer.returncode == 2
-    assert "--vs 'tensorrt': expected some of onnxruntime, onnxruntime-exact, openvino" in answer.stderr
+    assert "--vs 'tensorrt': expected some of onnxruntime, onnxruntime-exact, openvino, openvino-bf16" in answer.stderr
 
 
 def test_the_cache_is_shown_pruned_and_cleared(model: Path, tmp_path: Path) -> None:

@@ -62,6 +62,34 @@ def test_products_are_sums_of_words(rows: int | str) -> None:
     check_exactly(program, compiled)
 
 
+@pytest.mark.parametrize("head", [8, 7])
+def test_neighbours_of_merged_heads_are_those_of_one_head(head: int) -> None:
+    """What attention gives, [heads, rows, head], as the projection behind it reads it. Heads of an odd size have words
+    that lie across two."""
+    ledger = Ledger()
+    program, compiled = compiled_of(merged(4, 7, head, 36), ledger=ledger)
+    assert dots(compiled) == (1 if head == 8 else 0)
+    assert [d.taken for d in ledger if d.rule == RULE] == ["bf16" if head == 8 else "fp32"]
+    check_exactly(program, compiled)
+
+
+def merged(heads: int, rows: int, head: int, width: int) -> str:
+    return f"""
+program main
+precision bf16
+
+input x f32[{heads}, {rows}, {head}]
+
+constant w f32[{heads * head}, {width}] from ""
+
+tensor y f32[i0: {rows}, i1: {width}] from ""
+  over r0: {heads * head}
+  = sum<r0>(mul(x[(r0 // {head}), i0, (r0 % {head})], w[r0, i1]))
+
+output y = y
+"""
+
+
 def test_a_convolution_sums_words_of_channels() -> None:
     program, compiled = compiled_of(convolution(8, 20, 5, 7, head="precision bf16"))
     assert dots(compiled) == 2
