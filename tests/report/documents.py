@@ -146,6 +146,7 @@ def decisions_of(layers: int) -> list[dict[str, Any]]:
             "region": "",
             "part": "",
             "level": "",
+            "crossovers": [],
         }
 
     found: list[dict[str, Any]] = []
