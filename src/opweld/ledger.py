@@ -194,12 +194,15 @@ class Ledger:
         self._requests = 0
         self._variant = ""
         self._labels: dict[str, str] = {}
-        self._follows: dict[tuple[str, str], str] = {}
+        self._follows: dict[tuple[str, str, str], str] = {}
+        self._stores: dict[str, str] = {}
+        """By id of a decision, the constant of which it says how it is stored."""
 
     def with_measured(self, measured: Mapping[str, Measured] | None = None) -> Ledger:
         """A copy that continues from here, with these measurements added."""
         other = copy(self)
         other._decisions, other._by_id = list(self._decisions), dict(self._by_id)
+        other._stores = dict(self._stores)
         other._measured = {**self._measured, **(measured or {})}
         return other
 
@@ -219,11 +222,11 @@ class Ledger:
         """
         self._variant = name
         self._labels = dict(labels)
-        self._follows = {
-            (d.rule, d.subject): d.taken
-            for d in self._decisions
-            if follows and d.variant == follows and d.rule in STORES and not d.crossovers
-        }
+        self._follows = {}
+        for d in self._decisions:
+            if follows and d.variant == follows and d.rule in STORES and not d.crossovers:
+                for about in _storing(d.rule, d.subject, self._stores.get(d.id, "")):
+                    self._follows.setdefault(about, d.taken)
 
     def label(self, name: str) -> str:
         """The name of a value in decision ids and in schedules files."""
@@ -246,6 +249,7 @@ class Ledger:
         field: tuple[str, str] = ("", ""),
         level: str = "",
         crossovers: Callable[[str], Iterable[Crossover]] | None = None,
+        stores: str = "",
     ) -> str:
         """Records a decision and returns the name of the alternative to take.
 
@@ -264,6 +268,8 @@ class Ledger:
             field: for a field of a schedule: the first output of the region, and the field's name.
             level: the lowest level that permits more than the baseline, where it differs from the rule's.
             crossovers: the sizes at which others are better than the alternative that is taken, by its name.
+            stores: the constant of which it says how it is stored, "" where it is about none. Where a variant follows
+                another one, that is decided as there, even if the value that is computed of it has another label.
 
         Raises OptionError when a pin or a schedules file names an alternative that does not exist or is not legal.
         """
@@ -278,8 +284,9 @@ class Ledger:
             raise ValueError(f"{rule} prefers {wanted!r}, which {dict(failed or {})} ruled out")
         about = " > ".join(map(self.label, subject))
         identity = self._identify(rule, about)
-        if (followed := self._follows.get((rule, about))) in legal:
-            wanted, reason = followed, "as in the variant for all sizes, with which this one shares its weights"
+        followed = [self._follows[key] for key in _storing(rule, about, stores) if self._follows.get(key) in legal]
+        if followed:
+            wanted, reason = followed[0], "as in the variant for all sizes, with which this one shares its weights"
         measured = self._measured.get(identity)
         if measured is not None:
             alternatives = _timed(alternatives, measured)
@@ -313,6 +320,8 @@ class Ledger:
         )
         self._decisions.append(decision)
         self._by_id[identity] = decision
+        if stores:
+            self._stores[identity] = stores
         return taken
 
     def _said(self, identity: str, rule: str, region: str, part: str, baseline: str) -> tuple[str, str] | None:
@@ -421,6 +430,13 @@ class Ledger:
     def loads(cls, text: str) -> Ledger:
         """The ledger that `dumps` wrote. Raises ArtifactError when `text` is something else."""
         return cls.of(decoded(tuple[Decision, ...], text, "ledger.json"))
+
+
+def _storing(rule: str, subject: str, constant: str) -> Sequence[tuple[str, str, str]]:
+    """What a decision that may say how a constant is stored has in common with that of another variant, the surest
+    first. One that knows the constant is known by it: which value is computed of it first is not the same in both."""
+    known = ((rule, subject, constant), (rule, "", constant)) if constant else ()
+    return (*known, (rule, subject, ""))
 
 
 def _timed(alternatives: Sequence[Alternative], measured: Measured) -> Sequence[Alternative]:

@@ -57,6 +57,28 @@ def decoder(queries: int | str = "n") -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+def with_biases(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The decoder whose keys and values are products of their own, with biases: with one query these are computed where
+    they are stored, so that other values are computed of the weights first."""
+    random = np.random.default_rng(8)
+    nodes = {output: node for node in model.graph.node for output in node.output}
+    for name in ("k", "v"):
+        weights, bias = random.standard_normal((WIDTH, WIDTH)) / 16, random.standard_normal(WIDTH)
+        for suffix, array in (("w", weights), ("b", bias)):
+            model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name + suffix))
+        position = list(model.graph.node).index(nodes["q"]) + 1
+        own = [
+            helper.make_node("MatMul", ["x", f"{name}w"], [f"{name}_product"], f"{name}_product"),
+            helper.make_node("Add", [f"{name}_product", f"{name}b"], [f"{name}_sum"], f"{name}_sum"),
+            helper.make_node("Reshape", [f"{name}_sum", "split"], [f"{name}_heads"]),
+            helper.make_node("Transpose", [f"{name}_heads"], [f"{name}_own"], perm=[0, 2, 1, 3]),
+        ]
+        for node in reversed(own):
+            model.graph.node.insert(position, node)
+        nodes[name].input[1] = f"{name}_own"
+    return model
+
+
 def feeds(queries: int, past: int) -> dict[str, Array]:
     random = np.random.default_rng(queries + past)
     shapes = {"x": (1, queries, WIDTH), "keys": (1, HEADS, past, SIZE), "values": (1, HEADS, past, SIZE)}
@@ -116,6 +138,16 @@ def test_both_variants_are_right_and_share_their_weights(tmp_path: Path) -> None
     assert sizes["apart"] == sizes["one"]
 
 
+def test_weights_are_shared_where_other_values_are_computed_of_them_first(tmp_path: Path) -> None:
+    sizes: set[int] = set()
+    for name, disabled in {"apart": (), "one": ("version.size",)}.items():
+        model = opweld.compile(with_biases(decoder()), disable=disabled)
+        model.save(tmp_path / name)
+        sizes.add((tmp_path / name / "weights.bin").stat().st_size)
+        assert len(model.session.manifest.variants) == (2 if name == "apart" else 1)
+    assert len(sizes) == 1
+
+
 def test_a_hint_may_be_said_by_the_name_that_the_model_has() -> None:
     model = decoder("queries.of\u00fcs")
     ledger = dry_run(model, Options(dim_hints={"queries.of\u00fcs": 1}), Target.of("x86-64-v4")).ledger
@@ -169,3 +201,29 @@ def test_crossovers_are_told_and_kept() -> None:
     (decision,) = Ledger.loads(ledger.dumps())
     assert decision.crossovers == (at,)
     assert "strided where n is 1 (1 us instead of 5 us)" in describe(decision)[1]
+
+
+def test_what_is_stored_is_decided_as_in_the_variant_that_is_followed() -> None:
+    """By the constant, whatever is computed of it; else by the subject."""
+    ledger = Ledger()
+
+    def vectors(value: str, prefer: str, stores: str = "") -> str:
+        return ledger.decide(
+            rule="schedule.vectors",
+            site=(),
+            subject=(value,),
+            alternatives=(Alternative("1"), Alternative("2"), Alternative("4")),
+            prefer=prefer,
+            reason="a test",
+            stores=stores,
+        )
+
+    ledger.variant("main", {})
+    vectors("product", "2", "w")
+    vectors("other", "4", "u")
+    vectors("none", "4")
+    ledger.variant("main_n_1", {}, follows="main")
+    assert vectors("sum", "1", "w") == "2"
+    assert vectors("product", "1", "u") == "4"
+    assert vectors("none", "1") == "4"
+    assert vectors("new", "1", "x") == "1"

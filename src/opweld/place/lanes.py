@@ -125,11 +125,18 @@ def choose_lanes(
         alternatives=[Alternative(c.axis.name, seconds=c.seconds) for c in found],
         reason=min(found, key=lambda c: c.seconds).why,
         field=field,
+        stores=(weights := _weights(node, memory, expected)),
     )
     lane = next(c for c in found if c.axis.name == chosen)
     rows = None if lane.across is None else [a for a in own if a in axes_in(lane.across) and a is not lane.axis]
-    vectors = _choose_vectors(tensor, lane, rows, node, expected, target, ledger, field)
+    vectors = _choose_vectors(tensor, lane, rows, node, expected, target, ledger, field, weights)
     return Lanes(lane.axis, vectors, lane.along, lane.across)
+
+
+def _weights(node: Reduce, memory: Memory, expected: Expected) -> str:
+    """The largest constant that a reduction reads, which is stored as its lanes run; "" where it reads none."""
+    names = dict.fromkeys(site.tensor for site in loads(node.body) if site.tensor in memory.constants)
+    return max(names, key=lambda name: expected.product(memory.shapes[name]), default="")
 
 
 def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Axis | None:
@@ -279,6 +286,7 @@ def _choose_vectors(
     target: Target,
     ledger: Ledger,
     field: tuple[str, str],
+    weights: str,
 ) -> int:
     extent = expected(lane.axis.extent)
     counts = range(1, WIDEST + 1) if lane.axis.extent.constant is None else _counts(extent, target)
@@ -306,6 +314,7 @@ def _choose_vectors(
         alternatives=[Alternative(str(count), seconds=price) for count, price in prices.items()],
         reason="tiles this wide waste the fewest lanes and wait the least",
         field=field,
+        stores=weights,
     )
     return int(chosen)
 
