@@ -17,6 +17,7 @@ from opweld.cli.language import (
     ContextOption,
     MemoryOption,
     ModelArgument,
+    PrecisionOption,
     TargetOption,
     ThreadsOption,
     opened,
@@ -57,6 +58,7 @@ def chat(
     context: ContextOption = None,
     cache: CacheOption = None,
     target: TargetOption = "native",
+    precision: PrecisionOption = None,
 ) -> None:
     """Talk with a language model.
 
@@ -75,7 +77,9 @@ def chat(
     from rich.console import Console
 
     notes = Console(stderr=True, highlight=False)
-    with opened(model, memory=memory, threads=threads, context=context, cache=cache, target=target) as language:
+    with opened(
+        model, memory=memory, threads=threads, context=context, cache=cache, target=target, precision=precision
+    ) as language:
         sampling = sampling_of(
             language.sampling,
             limit=max_tokens,

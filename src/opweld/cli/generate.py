@@ -17,6 +17,7 @@ from opweld.cli.language import (
     ContextOption,
     MemoryOption,
     ModelArgument,
+    PrecisionOption,
     TargetOption,
     ThreadsOption,
     opened,
@@ -55,6 +56,7 @@ def generate(
     context: ContextOption = None,
     cache: CacheOption = None,
     target: TargetOption = "native",
+    precision: PrecisionOption = None,
     json: Annotated[
         Path | None,
         typer.Option("--json", metavar="FILE", help="Write the answer and its speed as JSON; - for stdout alone.",
@@ -77,7 +79,9 @@ def generate(
     arguments.check_files(model, json=json)
     text = sys.stdin.read() if prompt == "-" else prompt
     alone = str(json) == "-"
-    with opened(model, memory=memory, threads=threads, context=context, cache=cache, target=target) as language:
+    with opened(
+        model, memory=memory, threads=threads, context=context, cache=cache, target=target, precision=precision
+    ) as language:
         sampling = sampling_of(
             language.sampling,
             limit=max_tokens,

@@ -62,6 +62,15 @@ TargetOption = Annotated[
         help="What computes it: native, this processor, or cuda, a GPU, where weights are bf16, integers decoded.",
     ),
 ]  # fmt: skip
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--precision", metavar="NAME",
+        help="What operands of products are rounded to: fp32, as they are, bf16, or int8, on a processor, where "
+        "weights are integers; fp32 if not given, bf16 on a GPU.",
+        show_default=False,
+    ),
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ def load(
     context: int | None,
     cache: str | None,
     target: str = "native",
+    precision: str | None = None,
     queue: int = 0,
 ) -> LanguageModel:
     """Loads a model, which may compile it, and starts its engine; shows how far it is.
@@ -103,7 +113,7 @@ def load(
     queue: how many requests may wait for others."""
     from opweld.llm.async_engine import AsyncEngine
     from opweld.llm.engine import Engine
-    from opweld.llm.load import cache_type
+    from opweld.llm.load import cache_type, precision_name
     from opweld.llm.load import load as load_runner
     from opweld.llm.settings import Settings
 
@@ -116,6 +126,7 @@ def load(
             context=context,
             cache=None if cache is None else cache_type(cache),
             target=target,
+            precision=None if precision is None else precision_name(precision),
             progress=progress,
         )
     runner, took = loaded.runner, loaded.memory
@@ -150,10 +161,11 @@ def opened(
     context: int | None,
     cache: str | None,
     target: str = "native",
+    precision: str | None = None,
 ) -> Generator[LanguageModel]:
     """A model while the block runs."""
     check_installed("tokenizers", "jinja2", extra="llm")
-    model = load(path, memory=memory, threads=threads, context=context, cache=cache, target=target)
+    model = load(path, memory=memory, threads=threads, context=context, cache=cache, target=target, precision=precision)
     try:
         yield model
     finally:

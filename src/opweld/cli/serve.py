@@ -21,6 +21,7 @@ from opweld.cli.language import (
     CacheOption,
     ContextOption,
     MemoryOption,
+    PrecisionOption,
     ThreadsOption,
     check_installed,
     load,
@@ -65,6 +66,7 @@ def serve(
     threads: ThreadsOption = None,
     context: ContextOption = None,
     cache: CacheOption = None,
+    precision: PrecisionOption = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option("--api-key", metavar="KEY", envvar="OPWELD_API_KEY", show_default=False,
@@ -230,7 +232,7 @@ def serve(
             if grpc is not None:
                 listeners.append(protocol.listener(grpc, _around_calls(tracing)))
         if of_language:
-            language, openai = _language(of_language, memory, threads, context, cache, queue)
+            language, openai = _language(of_language, memory, threads, context, cache, precision, queue)
             backends.append(language)
             interfaces.append(openai)
         interfaces.append(_page(repository, language, member))
@@ -343,6 +345,7 @@ def _language(
     threads: int | None,
     context: int | None,
     cache: str | None,
+    precision: str | None,
     queue: int,
 ) -> tuple[Models, MakeInterface]:
     """Language models, and the protocol that they are behind."""
@@ -354,7 +357,18 @@ def _language(
     models = Models(
         _encoder(load_encoder(path, memory=memory, threads=threads, context=context), name)
         if is_encoder(path)
-        else _decoder(load(path, memory=memory, threads=threads, context=context, cache=cache, queue=queue), name)
+        else _decoder(
+            load(
+                path,
+                memory=memory,
+                threads=threads,
+                context=context,
+                cache=cache,
+                precision=precision,
+                queue=queue,
+            ),
+            name,
+        )
         for name, path in given
     )
     return models, partial(openai_interface, models)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 from opweld.backends import target_of
 from opweld.build.artifact import WEIGHTS
@@ -38,6 +38,7 @@ Precision: TypeAlias = Literal["fp32", "bf16", "int8"]
 CacheType: TypeAlias = Literal["f32", "f16", "bf16"]
 CACHES: dict[str, DType] = {"f32": DType.F32, "f16": DType.F16, "bf16": DType.BF16}
 """What keys and values may be kept as."""
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,16 @@ def load(
             processor, int8: of products by integers in blocks, in groups of 32 (`tensor/rounded.py`). Where None, bf16
             on a GPU.
 
-    Raises ModelError and UnsupportedError as `open_model`, OptionError for a context that the model was not made for
-    and for int8 on a GPU, ShortageError where the memory has no room for one sequence.
+    Raises ModelError and UnsupportedError as `open_model`, OptionError for a context that the model was not made for,
+    for a cache or a precision that is not there and for int8 on a GPU, ShortageError where the memory has no room for
+    one sequence.
     """
+    on_gpu = target_of(target).kind == "gpu"
+    precision = precision_name(precision or ("bf16" if on_gpu else "fp32"))
+    cache = cache_type(cache or ("bf16" if precision == "bf16" else "f32"))
     opened = open_model(Path(path), context)
     config = opened.config
     longest = _longest(config, context)
-    on_gpu = target_of(target).kind == "gpu"
-    precision = precision or ("bf16" if on_gpu else "fp32")
-    cache = cache_type(cache or ("bf16" if precision == "bf16" else "f32"))
     model = compiled(opened, threads=threads, cache=cache, target=target, precision=precision, progress=progress)
     weights = (model.session.folder / WEIGHTS).stat().st_size
     free = model.session.free_memory() if on_gpu and memory is None else None
@@ -128,6 +130,13 @@ def cache_type(name: str) -> CacheType:
     if name not in CACHES:
         raise OptionError(f"cache is {name!r}, expected one of {', '.join(CACHES)}")
     return cast("CacheType", name)
+
+
+def precision_name(name: str) -> Precision:
+    """The name of what operands of products may be rounded to. Raises OptionError for another."""
+    if name not in PRECISIONS:
+        raise OptionError(f"precision is {name!r}, expected one of {', '.join(PRECISIONS)}")
+    return name
 
 
 def compiled(

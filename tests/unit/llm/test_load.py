@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import pytest
 
+from opweld.cli import language
 from opweld.errors import OptionError, ShortageError
 from opweld.llm import LLM, Sampling
 from opweld.llm.files import open_model
@@ -53,14 +54,14 @@ def test_of_integers_too(tmp_path: Path, kind: str) -> None:
     _check(path, answer.tokens)
 
 
-def _check(path: Path, answer: list[int]) -> None:
-    """Each token is the likeliest one in float64, but where two are as likely to a float32's rounding."""
+def _check(path: Path, answer: list[int], tolerance: float = 1e-4) -> None:
+    """Each token is the likeliest one in float64, but where two are as likely to what is rounded."""
     opened = open_model(path)
     prompt = opened.tokenizer.encode(PROMPT)
     logits = Decoder(opened.config, opened.weights).logits([*prompt, *answer])[len(prompt) - 1 : -1]
     logits = logits[:, : opened.tokenizer.vocabulary]  # rows beyond it are no tokens
     lacking = logits.max(-1) - logits[np.arange(len(answer)), answer]
-    assert lacking.max() < 1e-4 * np.abs(logits).max()
+    assert lacking.max() < tolerance * np.abs(logits).max()
 
 
 def test_a_cache_fits_into_what_is_given(tmp_path: Path) -> None:
@@ -74,6 +75,24 @@ def test_a_cache_fits_into_what_is_given(tmp_path: Path) -> None:
     for context in (0, model.config.context + 1):
         with pytest.raises(OptionError, match="expected 1 to"):
             load(path, context=context)
+
+
+def test_precisions_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    path = written("llama", tmp_path, gguf.GGMLQuantizationType.Q4_1)
+    with pytest.raises(OptionError, match="'int4', expected one of fp32, bf16, int8"):
+        load(path, precision="int4")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(OptionError, match=r"int8.*processors; expected fp32 or bf16"):
+        load(path, precision="int8", target="cuda")
+    with pytest.raises(OptionError, match="'int4', expected one of fp32, bf16, int8"):
+        language.load(path, memory=None, threads=None, context=None, cache=None, precision="int4")
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
+def test_answers_rounded_to_8_bits_are_near_the_likeliest(tmp_path: Path, kind: str) -> None:
+    path = written("llama", tmp_path, gguf.GGMLQuantizationType[kind])
+    (answer,) = LLM(path, threads=2, precision="int8").generate(PROMPT, GREEDY)
+    # Elements are off by up to 1/254 of the largest of their group, in two layers and the head.
+    _check(path, answer.tokens, tolerance=0.05)
 
 
 def test_free_memory_limits_a_cache_that_nobody_sized(monkeypatch: pytest.MonkeyPatch) -> None:

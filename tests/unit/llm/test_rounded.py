@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import opweld
+from opweld import ir
+from opweld.llm.engine import Engine
+from opweld.llm.graph_builder import GraphBuilder, graph_input
+from opweld.llm.settings import Settings
+from opweld.llm.source import DecoderSource
 from opweld.llm.step import Span
-from opweld.tensor.rounded import _matrix, panels_of  # pyright: ignore[reportPrivateUsage]
+from opweld.llm.weights import Blocked
+from opweld.tensor.dtype import DType
+from opweld.tensor.rounded import (
+    GROUP,
+    KINDS,
+    ROUNDED,
+    _matrix,  # pyright: ignore[reportPrivateUsage]
+    numbers_of,
+    panels_of,
+)
 from tests.unit.llm.decoder import Decoder
-from tests.unit.llm.decoders import CONFIGS, runner_of, weights_of
+from tests.unit.llm.decoders import BLOCK, CONFIGS, PLAIN, digest, runner_of, weights_of
+from tests.unit.llm.fake import letters, request
 from tests.unit.llm.test_compiled import LENGTH, run_in, tokens_of
+from tests.unit.llm.test_engine import answered, prompts
+
+Array = np.ndarray[Any, Any]
+
+TARGETS = ("native", "x86-64-v3")
+"""A matrix unit or VNNI, where this processor has them, and 16-bit products; both have FMA."""
+FORMS: dict[str, tuple[int, int, bool]] = {
+    "Q4_0": (4, 32, False),
+    "Q4_1": (4, 32, True),
+    "Q5_1": (5, 32, True),
+    "Q8_0": (8, 32, False),
+    "a whole row": (8, 96, False),
+}
+"""Bits, elements of a block, and whether codes are unsigned and have minimums."""
+OUT, SIZE = 75, 96
+"""Of matrices: no whole panels, an odd number of groups, more than a call."""
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -35,3 +69,138 @@ def test_rows_are_rounded_alike_whatever_shares_their_step(name: str) -> None:
     narrow = runner_of(config, weights, rounded=True, threads=1, target="x86-64-v3")
     found = narrow.run([Span(tokens, 0, range(20), LENGTH)])
     np.testing.assert_allclose(found, whole, atol=0.03 * np.abs(whole).max(), rtol=0)
+
+
+def matrix_of(form: str, out: int = OUT) -> Blocked:
+    """Random, with both ends of what codes may be in each row."""
+    bits, block, unsigned = FORMS[form]
+    rng = np.random.default_rng(len(form) + out)
+    low = 0 if unsigned else -(1 << bits - 1)
+    codes = rng.integers(low, low + (1 << bits), (out, SIZE))
+    codes[:, ::7], codes[:, 3::11] = low, low + (1 << bits) - 1
+    scales = (rng.random((out, SIZE // block)) + 0.5).astype(np.float16).astype(np.float32)
+    if unsigned:
+        return Blocked(codes.astype(np.uint8), scales, -7 * scales, bits, block)
+    return Blocked(codes.astype(np.int8), scales, None, bits, block)
+
+
+class Linear(GraphBuilder):
+    """A linear layer of what is fed."""
+
+    def graph(self) -> ir.Graph:
+        x = graph_input("x", DType.F32, "T", SIZE)
+        made = self._linear("matrix", x)
+        made.name = "made"
+        return ir.Graph([x], [made], self._nodes, self._stored.values())
+
+
+def linear(weight: Blocked, **options: Any) -> opweld.Model:
+    read = {"matrix": lambda: weight}
+
+    class Source(DecoderSource):
+        def graph(self) -> ir.Graph:
+            return Linear("llama", read, rounded=True).graph()
+
+    return opweld.compile(Source(PLAIN, read, BLOCK, lambda _: f"linear {digest(read)}"), **options)
+
+
+def product(model: opweld.Model, x: Array) -> Array:
+    return np.asarray(model.run({"x": x})["made"])
+
+
+def in_numpy(weight: Blocked, x: Array) -> Array:
+    """The product as the externs mean it, added in float64."""
+    rows, groups, (out, _) = len(x), SIZE // GROUP, weight.shape
+    codes, steps = np.zeros((rows, SIZE), np.int8), np.zeros((rows, groups))
+    sums, totals = np.zeros((rows, groups)), np.zeros((rows, groups), np.int32)
+    for r in range(rows):
+        ROUNDED["round_rows"].compute([x[r]], [codes[r], steps[r], sums[r], totals[r]], (SIZE,))
+    bits, signed = (4 if weight.bits == 4 else 8), weight.codes.dtype == np.int8
+    zero = 1 << bits - 1 if signed else 0
+    panels = panels_of((weight.codes.astype(np.int16) + zero).astype(np.uint8), bits)
+    scales = numbers_of(weight.scales)
+    least = scales if weight.minimums is None else numbers_of(weight.minimums)
+    operands = [np.array([0, len(panels)]), codes, steps, sums, totals, panels, scales, least]
+    made = np.full((rows, out), np.nan)
+    sizes = (rows, out, SIZE, weight.block // GROUP, zero, int(weight.minimums is not None))
+    name = KINDS[bits, DType.F32]
+    ROUNDED[name].compute([np.ravel(operand) for operand in operands], [made.ravel()], sizes)
+    return made
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_products_are_what_they_mean_by_all_instructions_of_any_rows(form: str) -> None:
+    weight, x = matrix_of(form), np.random.default_rng(5).standard_normal((33, SIZE)).astype(np.float32)
+    right = in_numpy(weight, x)
+    near = x.astype(np.float64) @ weight.values().astype(np.float64).T
+    # Rounding of x: half of a step of each element, 1/254 of the largest of its group.
+    limit = np.abs(x).max() / 254 * np.abs(weight.values()).sum(1).max()
+    np.testing.assert_allclose(right, near, atol=limit, rtol=0)
+    whole = product(linear(weight, threads=2), x)
+    # Sums of three groups in float32.
+    np.testing.assert_allclose(whole, right, atol=2e-6 * np.abs(right).max(), rtol=0)
+    for target in TARGETS:
+        model = linear(weight, threads=1, target=target)
+        for rows in (1, 2, 3, 7, 15, 16, 17, 31, 32, 33):
+            np.testing.assert_array_equal(product(model, x[:rows]), whole[:rows], err_msg=f"{target}, {rows} rows")
+
+
+@pytest.mark.parametrize("form", ["Q4_0", "Q8_0", "Q5_1"])
+def test_the_largest_sums_of_integers_are_exact(form: str) -> None:
+    weight = matrix_of(form, out=16)
+    low, high = (
+        (0, (1 << weight.bits) - 1)
+        if weight.minimums is not None
+        else (-(1 << weight.bits - 1), (1 << weight.bits - 1) - 1)
+    )
+    weight.codes[:8], weight.codes[8:] = low, high
+    weight.scales[:] = 1
+    if weight.minimums is not None:
+        weight.minimums[:] = -7
+    x = np.full((17, SIZE), 127, np.float32)  # a step of one
+    x[1::2] *= -1
+    right = x.astype(np.float64) @ weight.values().astype(np.float64).T
+    for target in TARGETS:
+        np.testing.assert_array_equal(product(linear(weight, threads=1, target=target), x), right, err_msg=target)
+
+
+@pytest.mark.parametrize("rows", [3, 19])
+def test_numbers_at_the_ends_change_no_other_row(rows: int) -> None:
+    weight = matrix_of("Q4_1")
+    x = np.random.default_rng(6).standard_normal((rows, SIZE)).astype(np.float32)
+    for target in TARGETS:
+        model = linear(weight, threads=1, target=target)
+        whole = product(model, x)
+        for number in (0.0, -0.0, 1e-45, -1e-39, 1e-35, 1e30, -1e35, np.inf, -np.inf, np.nan):
+            changed = x.copy()
+            changed[1] = number
+            found = product(model, changed)
+            np.testing.assert_array_equal(np.delete(found, 1, 0), np.delete(whole, 1, 0))
+            if np.isfinite(number):
+                right = in_numpy(weight, changed)[1]
+                np.testing.assert_allclose(found[1], right, atol=2e-6 * np.abs(right).max(), rtol=0)
+            else:
+                assert np.isnan(found[1]).all()
+        changed = x.copy()
+        changed[1, 40] = np.inf
+        assert np.isnan(product(model, changed)[1]).all(), "one element is enough"
+        tiny = x.copy()
+        tiny[1] = 2.0**-100
+        np.testing.assert_array_equal(product(model, tiny)[1], 0)
+
+
+def test_answers_are_the_same_alone_batched_chunked_cached_and_preempted() -> None:
+    config = CONFIGS["llama"]
+    weights, words = weights_of(config, blocked=True), letters(config.vocabulary)
+    several = [request(str(at), prompt, limit=40) for at, prompt in enumerate(prompts(6, 90))]
+    many = runner_of(config, weights, rounded=True, threads=2)
+    expected = {one.id: answered(Engine(many, words, Settings()), [one]).tokens[one.id] for one in several}
+    for settings in (Settings(), Settings(budget=7, rows=5), Settings(budget=40, rows=8), Settings(lookup=4)):
+        engine = Engine(many, words, settings)
+        for cached in (False, True):
+            told = answered(engine, several)
+            assert told.tokens == expected
+            assert any(told.cached.values()) == cached
+    few = Engine(runner_of(config, weights, blocks=7, rounded=True, threads=2), words, Settings())
+    assert answered(few, several).tokens == expected
+    assert few.statistics.preemptions > 0

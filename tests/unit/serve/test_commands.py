@@ -83,9 +83,11 @@ def opweld(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_generate(opweld: Callable[..., tuple[str, str]]) -> None:
-    output, errors = opweld("generate", "a.gguf", "Grüße", "--max-tokens", "4", "--memory", "8G", "--threads", "2")
+    options = ("--max-tokens", "4", "--memory", "8G", "--threads", "2", "--precision", "int8")
+    output, errors = opweld("generate", "a.gguf", "Grüße", *options)
     assert output == "Grü\n"
-    asked = [("cache", None), ("context", None), ("memory", "8G"), ("target", "native"), ("threads", 2)]
+    asked = [("cache", None), ("context", None), ("memory", "8G"), ("precision", "int8")]
+    asked += [("target", "native"), ("threads", 2)]
     assert f"load a.gguf {asked}" in errors
     assert "opweld: 7 tokens of prompt, the first of 4 after" in errors and "tokens/s" in errors
 
@@ -171,14 +173,12 @@ def test_serve(tmp_path: Path) -> None:
     keys.write_text("filed\n")
     arguments = ("one.gguf", "two=other.gguf", "--port", "0", "--queue", "7", "--max-answers", "2", "--max-body", "1K")
     spans = tmp_path / "spans"
-    more = ("--api-key-file", str(keys), "--trace", str(spans))
+    more = ("--api-key-file", str(keys), "--trace", str(spans), "--precision", "int8")
     with started("serve", *arguments, *more, OPWELD_API_KEY="k1 k2") as process:
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(5)]
-        assert (
-            "load other.gguf [('cache', None), ('context', None), ('memory', None), ('queue', 7), ('threads', None)]"
-            in lines[2]
-        )
+        asked = [("cache", None), ("context", None), ("memory", None), ("precision", "int8")]
+        assert f"load other.gguf {[*asked, ('queue', 7), ('threads', None)]}" in lines[2]
         assert lines[1] == ("opweld: one: weights 976.6 KiB, cache 800.0 KiB (8192 tokens), context 4096 tokens\n")
         port = int(lines[4].partition("127.0.0.1:")[2].partition("/")[0])
         running: Any = SimpleNamespace(host="127.0.0.1", port=port)
