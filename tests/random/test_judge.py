@@ -134,6 +134,15 @@ def test_what_rounds_to_zero_and_the_sign_of_a_sum_are_noise() -> None:
     assert judge.verdict(0, [np.array([np.inf, -0.5], np.float32)])[0] == "wrong"
 
 
+def test_what_a_peer_leaves_unwritten_is_told() -> None:
+    """Products over no elements and what is computed from them, and nothing else."""
+    text = """g (float[2, K] x, float[K, 2] w) => (float[2, 2] z, float[2, K] b)
+        { a = MatMul(x, w) b = Relu(x) z = Exp(a) }"""
+    empty, full = np.zeros((2, 0), np.float32), normal(2, 3)
+    assert Judge(case(text, x=empty, w=empty.T)).arbitrary(0) == {"a", "z"}
+    assert not Judge(case(text, x=full, w=full.T)).arbitrary(0)
+
+
 def test_the_signs_of_many_sums_are_noise() -> None:
     """A tensor of signs, each as likely as the other: a few trials would miss some of them."""
     text = "g (float[4096, 1] x, float[1, 2] w) => (float[4096, 2] y) { a = MatMul(x, w) y = Reciprocal(a) }"
