@@ -181,9 +181,9 @@ class _Supervisor:
         """While servers end, too: one that hangs does not."""
         if self._watchdog is None:
             return
-        there = {server.number: server for server in self._servers if server.process}
-        for number, ending in self._watchdog.look(there):
-            server, seconds = there[number], self._watchdog.seconds
+        processes = {server.number: server.process for server in self._servers if server.process}
+        for number, ending in self._watchdog.look(processes):
+            server, seconds = self._servers[number], self._watchdog.seconds
             what = f"its event loop has stood still for {seconds:g} s; it is ended ({ending.name})"
             self._tell(f"{self._name(server)} hangs: {what}")
             os.kill(server.process, ending)

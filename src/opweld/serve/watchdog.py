@@ -1,7 +1,8 @@
 """Finds servers that hang: whose event loop stands still, as where it calls code that never returns.
 
 Such a process answers nobody, and takes no signal that it would end by. It is ended by SIGABRT, on which Python writes
-what each of its threads was doing (`faulthandler`), and where even that does nothing, by SIGKILL."""
+what each of its threads was doing (`faulthandler`), and where even that does nothing, by SIGKILL. One that somebody
+stopped, or has in a debugger, does not hang."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import asyncio
 import mmap
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 HUNG_S: Final = 60.0
@@ -52,23 +54,34 @@ class Watchdog:
         """In the supervisor: when to look next, as `time.monotonic` counts."""
         return self._next
 
-    def look(self, servers: Iterable[int]) -> Iterator[tuple[int, signal.Signals]]:
+    def look(self, servers: Mapping[int, int]) -> Iterator[tuple[int, signal.Signals]]:
         """In the supervisor: those that hang, if it is time to look, and the signals to end them by.
 
-        Looks are counted, not seconds: where all processes were stopped, nobody missed any.
+        Looks are counted, not seconds: where all processes were stopped, nobody missed any. Of a server that is stopped
+        alone they are counted from when it goes on.
 
         Args:
-            servers: that have a process.
+            servers: the processes of those that have one.
         """
         now = time.monotonic()
         if now < self._next:
             return
         self._next = now + self._every
-        for server in servers:
+        for server, process in servers.items():
             beats = self._beats[server]
-            self._missed[server] = self._missed[server] + 1 if beats and beats == self._seen[server] else 0
+            stands = beats and beats == self._seen[server] and not _is_stopped(process)
+            self._missed[server] = self._missed[server] + 1 if stands else 0
             self._seen[server] = beats
             if self._missed[server] == _LOOKS:
                 yield server, signal.SIGABRT
             elif self._missed[server] == _LOOKS + _SPARED:
                 yield server, signal.SIGKILL
+
+
+def _is_stopped(process: int) -> bool:
+    """Whether it cannot run: somebody stopped it (SIGSTOP, a terminal) or examines it (ptrace). Linux alone tells."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # it is gone, or this is another system
+        return False
+    return state in "Tt"

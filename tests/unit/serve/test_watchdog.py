@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from opweld.serve import watchdog as module
 from opweld.serve.watchdog import Watchdog
+from tests.unit.serve.fakes import eventually
 
-SERVERS = (0, 1)
+SERVERS = {0: os.getpid(), 1: os.getpid()}
 
 
 class Clock:
@@ -37,11 +43,13 @@ def beat(watchdog: Watchdog, server: int) -> None:
     asyncio.run(once())
 
 
-def look(clock: Clock, watchdog: Watchdog, times: int) -> list[tuple[int, signal.Signals]]:
+def look(
+    clock: Clock, watchdog: Watchdog, times: int, servers: Mapping[int, int] = SERVERS
+) -> list[tuple[int, signal.Signals]]:
     found: list[tuple[int, signal.Signals]] = []
     for _ in range(times):
         clock.now = watchdog.due()
-        found += watchdog.look(SERVERS)
+        found += watchdog.look(servers)
     return found
 
 
@@ -78,6 +86,24 @@ def test_processes_that_were_stopped_together_have_missed_one_look(clock: Clock)
     assert list(watchdog.look(SERVERS)) == []
     beat(watchdog, 0)
     assert look(clock, watchdog, 60) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell that a process is stopped")
+def test_a_server_that_is_stopped_alone_is_counted_from_when_it_goes_on(clock: Clock) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as process:
+        state = Path(f"/proc/{process.pid}/stat")
+        servers = {0: process.pid}
+        watchdog = Watchdog(seconds=60)
+        beat(watchdog, 0)
+        assert look(clock, watchdog, 50, servers) == []
+        process.send_signal(signal.SIGSTOP)
+        eventually(lambda: ") T " in state.read_text())
+        assert look(clock, watchdog, 200, servers) == []
+        process.send_signal(signal.SIGCONT)
+        eventually(lambda: ") T " not in state.read_text())
+        assert look(clock, watchdog, 59, servers) == []
+        assert look(clock, watchdog, 1, servers) == [(0, signal.SIGABRT)]
+        process.kill()
 
 
 def test_nobody_looks_before_it_is_time(clock: Clock) -> None:
