@@ -98,7 +98,7 @@ def _sample(operator: Any, sample: Any, dtype: torch.dtype, options: dict[str, A
             rtol, atol = FLOAT32 if dtype in (torch.float32, torch.complex64) else (None, None)
             torch.testing.assert_close(found, right, equal_nan=True, rtol=rtol, atol=atol)
         except AssertionError as error:
-            if not _is_nearer(found, right, call, given) and not _places_equals(found, right, sample.input):
+            if not is_nearer(found, right, call, given) and not _places_equals(found, right, sample.input):
                 if _is_same(found, _traced(call, given)):
                     return "untraced", "PyTorch's aot_eager answers the same, eager mode something else"
                 return "wrong", " ".join(str(error).split())[:300]
@@ -123,7 +123,7 @@ def _is_same(found: Any, other: Any) -> bool:
     return True
 
 
-def _is_nearer(found: Any, right: Any, call: Callable[..., Any], given: Any) -> bool:
+def is_nearer(found: Any, right: Any, call: Callable[..., Any], given: Any) -> bool:
     """Whether no answer is further from what eager mode makes of the same inputs in float64 than eager mode's own,
     which is off by more than a tolerance where it cancels."""
     try:
@@ -141,7 +141,7 @@ def _is_nearer(found: Any, right: Any, call: Callable[..., Any], given: Any) -> 
             return False
         apart = [(one.double() - exact).abs().nan_to_num(0.0) for one in (own, plain)]
         same = own.isnan() == exact.isnan()
-        rounding = max(1e-6, torch.finfo(own.dtype).eps) * exact.abs()
+        rounding = max(1e-6, torch.finfo(own.dtype).eps) * exact.abs().nan_to_num(0.0)
         if not bool(((apart[0] <= apart[1] + rounding) & same).all()):
             return False
     return True

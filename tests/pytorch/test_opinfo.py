@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.pytorch.opinfo import all_judged, operators
+from tests.pytorch.opinfo import all_judged, is_nearer, operators
 
 EVERY = 8
 """One in so many is judged here; `python -m tests.pytorch.opinfo` does all of them, in ten minutes."""
@@ -22,3 +22,16 @@ def test_none_is_wrong_and_most_are_inside() -> None:
     bad = [f"{f.name} {f.verdict}: {f.what}" for f in found if f.verdict in ("wrong", "failed")]
     assert not bad, "\n".join(bad)
     assert sum(f.verdict == "inside" for f in found) >= INSIDE * len(found)
+
+
+def test_rows_of_nothing_do_not_judge_the_others() -> None:
+    x = torch.tensor([[-torch.inf, -torch.inf], [0.5, 3.0]], dtype=torch.bfloat16)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return x.log_softmax(1)
+
+    right = call(x)
+    close = call(x.double()).bfloat16()
+    assert is_nearer(close, right, call, (x,))
+    assert not is_nearer(right + 0.5, right, call, (x,))
+    assert not is_nearer(close.nan_to_num(0.0), right, call, (x,))

@@ -16,7 +16,6 @@ from opweld.errors import OptionError
 from opweld.frontend.torch.imported import Imported
 from opweld.frontends.torch import TorchSource
 from opweld.options import GPUS
-from opweld.torch.on_gpu import OnGpu
 from opweld.torch.saved import Saved, SavedArtifact, checksums, pickled, unpickled
 
 Frozen: TypeAlias = Mapping[int, torch.Tensor]
@@ -139,7 +138,11 @@ class Compiled(Runnable):
     def _take(self, model: Model | None) -> None:
         """From now on runs a model: on the GPU of its tensors, or with arrays over their memory."""
         self.model: Model | None = model
-        self._on_gpu = None if model is None or self._convention.device.type != "cuda" else OnGpu(model)
+        self._on_gpu = None
+        if model is not None and self._convention.device.type == "cuda":
+            from opweld.torch.on_gpu import OnGpu  # the runtime of GPUs, which a graph of the CPU does not need
+
+            self._on_gpu = OnGpu(model)
 
     def _run(self, arguments: Sequence[Any]) -> Sequence[Any]:
         if self._on_gpu is not None:
