@@ -10,13 +10,14 @@ import numpy as np
 
 from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
+from opweld.llm.panels import has_panels, in_panels
 from opweld.llm.stack import narrow, stack
 from opweld.llm.weights import Blocked, Weight, Weights
 from opweld.ops.decoder.domain import DOMAIN
 from opweld.tensor.dtype import DType
 from opweld.tensor.experts import COLUMNS
 from opweld.tensor.paged import WORK, padded_size
-from opweld.tensor.rounded import CALL, GROUP, PANEL, numbers_of, panels_of
+from opweld.tensor.rounded import CALL
 
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "silu": ("Swish", {}),
@@ -65,7 +66,7 @@ class GraphBuilder:
         weight = self._read(name)
         if rows is not None and weight.shape[0] != rows:
             raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {rows} rows")
-        if isinstance(weight, Blocked) and self._rounds and _has_groups(weight):
+        if isinstance(weight, Blocked) and self._rounds and has_panels(weight):
             found = self._by_rounded(name, x, weight)
         elif isinstance(weight, Blocked):
             found = self._decoder("BlockedMatMul", x, *self._blocked(name, weight))
@@ -80,24 +81,16 @@ class GraphBuilder:
     def _by_rounded(self, name: str, x: ir.Value, weight: Blocked) -> ir.Value:
         """Rows of x, rounded once for all who multiply them, by a matrix."""
         if x not in self._rounded:
-            more = [
-                ir.Value(f"{self._where}.rounded.{len(self._nodes)}.{part}") for part in ("steps", "sums", "totals")
-            ]
+            more = [ir.Value(f"{self._where}.rounded.{len(self._nodes)}.{part}") for part in ("steps", "totals")]
             self._rounded[x] = [self._decoder("RoundRows", x, more=more), *more]
-        rows, panels = weight.shape[0], -(-weight.shape[0] // PANEL)
-        bits = 4 if weight.bits == 4 else 8
-        zero = 1 << bits - 1 if weight.codes.dtype == np.int8 else 0
-        codes = (weight.codes.astype(np.int16) + zero).astype(np.uint8)
+        made, rows = in_panels(weight), weight.shape[0]
+        panels = len(made.codes)
         calls = [(panel, min(CALL, panels - panel)) for panel in range(0, panels, CALL)]
-        numbers = {"scales": weight.scales} | ({} if weight.minimums is None else {"minimums": weight.minimums})
-        halves = {kind: narrow(array) for kind, array in numbers.items()}
-        if all(array.dtype == np.float16 for array in halves.values()):
-            numbers = halves
-        parts = {"panels": panels_of(codes, bits)} | {kind: numbers_of(array) for kind, array in numbers.items()}
         # A tied embedding is also looked up, as it lies in the file.
-        matrix = [self._value(f"{name}.by_panels.{kind}", part) for kind, part in parts.items()]
+        matrix = [self._value(f"{name}.by_panels.{kind}", part) for kind, part in made.parts.items()]
         items = self._value(f"panels.{panels}", np.array(calls, np.int64))
-        return self._decoder("RoundedMatMul", items, *self._rounded[x], *matrix, bits=bits, zero=zero, out=rows)
+        attributes = {"bits": made.bits, "zero": made.zero, "blocks": made.blocks, "out": rows}
+        return self._decoder("RoundedMatMul", items, *self._rounded[x], *matrix, **attributes)
 
     def _linears(self, names: Sequence[str], x: ir.Value, rows: Sequence[int]) -> list[ir.Value]:
         """Several linear layers of one x as one product, whose results are parts of its own: where a product takes as
@@ -221,11 +214,6 @@ def pool_inputs(heads: int, size: int, block: int, dtype: DType = DType.F32, end
 def graph_input(name: str, dtype: DType, *shape: int | str) -> ir.Value:
     """An input of a graph."""
     return ir.Value(name, dtype, shape)
-
-
-def _has_groups(weight: Blocked) -> bool:
-    """Whether rows are groups that are rounded, of which blocks have whole ones."""
-    return weight.shape[1] % GROUP == 0 and weight.block % GROUP == 0
 
 
 def _is_uint4(weight: Blocked) -> bool:

@@ -11,17 +11,21 @@ import opweld
 from opweld import ir
 from opweld.llm.engine import Engine
 from opweld.llm.graph_builder import GraphBuilder, graph_input
+from opweld.llm.panels import in_panels
 from opweld.llm.settings import Settings
 from opweld.llm.source import DecoderSource
 from opweld.llm.step import Span
 from opweld.llm.weights import Blocked
 from opweld.tensor.dtype import DType
 from opweld.tensor.rounded import (
+    FRACTION,
     GROUP,
     KINDS,
+    PANEL,
+    PART,
     ROUNDED,
     _matrix,  # pyright: ignore[reportPrivateUsage]
-    numbers_of,
+    fixed_point,
     panels_of,
 )
 from tests.unit.llm.decoder import Decoder
@@ -39,10 +43,10 @@ FORMS: dict[str, tuple[int, int, bool]] = {
     "Q4_1": (4, 32, True),
     "Q5_1": (5, 32, True),
     "Q8_0": (8, 32, False),
-    "a whole row": (8, 96, False),
+    "a whole row": (8, 192, False),
 }
 """Bits, elements of a block, and whether codes are unsigned and have minimums."""
-OUT, SIZE = 75, 96
+OUT, SIZE = 75, 192
 """Of matrices: no whole panels, an odd number of groups, more than a call."""
 
 
@@ -110,22 +114,19 @@ def product(model: opweld.Model, x: Array) -> Array:
 
 def in_numpy(weight: Blocked, x: Array) -> Array:
     """The product as the externs mean it, added in float64."""
-    rows, groups, (out, _) = len(x), SIZE // GROUP, weight.shape
-    codes, steps = np.zeros((rows, SIZE), np.int8), np.zeros((rows, groups))
-    sums, totals = np.zeros((rows, groups)), np.zeros((rows, groups), np.int32)
+    rows, (out, _), made = len(x), weight.shape, in_panels(weight)
+    codes, steps, totals = (
+        np.zeros((rows, SIZE), np.int8),
+        np.zeros((rows, SIZE // GROUP)),
+        np.zeros((rows, SIZE // PART)),
+    )
     for r in range(rows):
-        ROUNDED["round_rows"].compute([x[r]], [codes[r], steps[r], sums[r], totals[r]], (SIZE,))
-    bits, signed = (4 if weight.bits == 4 else 8), weight.codes.dtype == np.int8
-    zero = 1 << bits - 1 if signed else 0
-    panels = panels_of((weight.codes.astype(np.int16) + zero).astype(np.uint8), bits)
-    scales = numbers_of(weight.scales)
-    least = scales if weight.minimums is None else numbers_of(weight.minimums)
-    operands = [np.array([0, len(panels)]), codes, steps, sums, totals, panels, scales, least]
-    made = np.full((rows, out), np.nan)
-    sizes = (rows, out, SIZE, weight.block // GROUP, zero, int(weight.minimums is not None))
-    name = KINDS[bits, DType.F32]
-    ROUNDED[name].compute([np.ravel(operand) for operand in operands], [made.ravel()], sizes)
-    return made
+        ROUNDED["round_rows"].compute([x[r]], [codes[r], steps[r], totals[r]], (SIZE,))
+    operands = [np.array([0, len(made.codes)]), codes, steps, totals, made.codes, made.units, made.numbers]
+    found = np.full((rows, out), np.nan)
+    sizes = (rows, out, SIZE, weight.block // PART, made.zero, int(made.numbers.shape[1] > made.blocks * PANEL))
+    ROUNDED[KINDS[made.bits]].compute([np.ravel(operand) for operand in operands], [found.ravel()], sizes)
+    return found
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -133,11 +134,13 @@ def test_products_are_what_they_mean_by_all_instructions_of_any_rows(form: str) 
     weight, x = matrix_of(form), np.random.default_rng(5).standard_normal((33, SIZE)).astype(np.float32)
     right = in_numpy(weight, x)
     near = x.astype(np.float64) @ weight.values().astype(np.float64).T
-    # Rounding of x: half of a step of each element, 1/254 of the largest of its group.
-    limit = np.abs(x).max() / 254 * np.abs(weight.values()).sum(1).max()
+    # Rounding of x: half of a step of each element, 1/254 of the largest of its group. Of weights: half of a unit of a
+    # scale, times a code, and of a minimum.
+    reach, largest = np.abs(weight.values()), np.abs(weight.codes.astype(np.int16)).max()
+    limit = np.abs(x).max() * (reach.sum(1).max() / 254 + SIZE * reach.max() / 32_000 * (largest + 1) / 2)
     np.testing.assert_allclose(right, near, atol=limit, rtol=0)
     whole = product(linear(weight, threads=2), x)
-    # Sums of three groups in float32.
+    # Sums of three groups in float32, and a product.
     np.testing.assert_allclose(whole, right, atol=2e-6 * np.abs(right).max(), rtol=0)
     for target in TARGETS:
         model = linear(weight, threads=1, target=target)
@@ -145,23 +148,40 @@ def test_products_are_what_they_mean_by_all_instructions_of_any_rows(form: str) 
             np.testing.assert_array_equal(product(model, x[:rows]), whole[:rows], err_msg=f"{target}, {rows} rows")
 
 
-@pytest.mark.parametrize("form", ["Q4_0", "Q8_0", "Q5_1"])
+@pytest.mark.parametrize("form", FORMS)
 def test_the_largest_sums_of_integers_are_exact(form: str) -> None:
     weight = matrix_of(form, out=16)
-    low, high = (
-        (0, (1 << weight.bits) - 1)
-        if weight.minimums is not None
-        else (-(1 << weight.bits - 1), (1 << weight.bits - 1) - 1)
-    )
-    weight.codes[:8], weight.codes[8:] = low, high
+    ends = int(weight.codes.min()), int(weight.codes.max())
+    weight.codes[:8], weight.codes[8:] = ends
     weight.scales[:] = 1
     if weight.minimums is not None:
         weight.minimums[:] = -7
     x = np.full((17, SIZE), 127, np.float32)  # a step of one
     x[1::2] *= -1
-    right = x.astype(np.float64) @ weight.values().astype(np.float64).T
+    right = in_numpy(weight, x)
     for target in TARGETS:
-        np.testing.assert_array_equal(product(linear(weight, threads=1, target=target), x), right, err_msg=target)
+        found = product(linear(weight, threads=1, target=target), x)
+        # A sum of a group has 28 bits: it is rounded, as are two sums of three of them and the product by a unit.
+        np.testing.assert_allclose(found, right, rtol=4 * 2.0**-24, err_msg=target)
+
+
+def test_numbers_of_blocks_are_as_fine_as_16_bits() -> None:
+    rng = np.random.default_rng(3)
+    scales, minimums = rng.standard_normal((2, 40, 9)) * 10.0 ** rng.integers(-3, 3, (2, 40, 1))
+    scales[5], minimums[5] = 0, 0
+    scales[6, 2], scales[7, 3] = np.nan, np.inf
+    for low, high in ((-8, 7), (0, 31), (-128, 127), (0, 255)):
+        units, pairs = fixed_point(scales.astype(np.float32), minimums.astype(np.float32), low, high)
+        assert pairs[5].tolist() == [[0, 0]] * 9
+        assert np.isnan(units[6:8]).all()
+        fine = np.delete(np.arange(40), [5, 6, 7])
+        for code in (low, 0, high):
+            whole = pairs[fine, :, 0].astype(np.int64) * code + pairs[fine, :, 1]
+            assert np.abs(whole).max() < 2**15, "an integer of 16 bits"
+            right = (scales[fine] * code + minimums[fine]) / units[fine, None] * FRACTION
+            assert np.abs(whole - right).max() <= (abs(code) + 1) / 2 + 0.1, "float32 of what was given rounds by less"
+    scales, units = fixed_point(np.array([[-2.0, 1.0]], np.float32), None, -8, 7)[::-1]
+    assert scales.shape == (1, 2) and scales[0, 0] < 0 < scales[0, 1] and units[0] > 0
 
 
 @pytest.mark.parametrize("rows", [3, 19])

@@ -76,6 +76,7 @@ OPW_INLINE void opw_matrix_shape(opw_matrix *m, int down, int across, int64_t ro
 #define opw_matrix_store(m, t, p, stride) _tile_stored(t, p, 4 * (stride))
 #define opw_matrix_dot4(m, sum, x, y) _tile_dpbusd(sum, x, y)
 #define opw_matrix_dot4_swapped(m, sum, x, y) _tile_dpbsud(sum, x, y)
+#define opw_matrix_dot4_signed(m, sum, x, y) _tile_dpbssd(sum, x, y)
 #define opw_matrix_dot2(m, sum, x, y) _tile_dpbf16ps(sum, x, y)
 
 #else
@@ -116,19 +117,20 @@ OPW_INLINE int32_t opw_matrix_byte(int32_t word, int at, int is_signed) {
     return (int32_t)byte - (is_signed && byte > 127 ? 256 : 0);
 }
 
-OPW_INLINE void opw_matrix_bytes(opw_matrix *m, int sum, int x, int y, int swapped) {
+OPW_INLINE void opw_matrix_bytes(opw_matrix *m, int sum, int x, int y, int x_signed, int y_signed) {
     for (int row = 0; row < m->rows[sum]; row++)
         for (int lane = 0; lane < OPW_MATRIX_ROWS; lane++)
             for (int step = 0; step < m->words[x]; step++)
                 for (int at = 0; at < 4; at++) {
-                    int32_t product = opw_matrix_byte(m->data[x][row][step], at, swapped) *
-                                      opw_matrix_byte(m->data[y][step][lane], at, !swapped);
+                    int32_t product = opw_matrix_byte(m->data[x][row][step], at, x_signed) *
+                                      opw_matrix_byte(m->data[y][step][lane], at, y_signed);
                     m->data[sum][row][lane] = (int32_t)((uint32_t)m->data[sum][row][lane] + (uint32_t)product);
                 }
 }
 
-OPW_INLINE void opw_matrix_dot4(opw_matrix *m, int sum, int x, int y) { opw_matrix_bytes(m, sum, x, y, 0); }
-OPW_INLINE void opw_matrix_dot4_swapped(opw_matrix *m, int sum, int x, int y) { opw_matrix_bytes(m, sum, x, y, 1); }
+OPW_INLINE void opw_matrix_dot4(opw_matrix *m, int sum, int x, int y) { opw_matrix_bytes(m, sum, x, y, 0, 1); }
+OPW_INLINE void opw_matrix_dot4_swapped(opw_matrix *m, int sum, int x, int y) { opw_matrix_bytes(m, sum, x, y, 1, 0); }
+OPW_INLINE void opw_matrix_dot4_signed(opw_matrix *m, int sum, int x, int y) { opw_matrix_bytes(m, sum, x, y, 1, 1); }
 
 OPW_INLINE float opw_matrix_float(int32_t bits) {
     float value;
