@@ -42,7 +42,8 @@ BLOCKS = (32, 64, 128, 256)
 
 _HEAD = 16
 """Floats of a part before the weighted sum: m, l, and what aligns the rest."""
-_ROWS = 4
+_ROWS = 12
+"""Of a register tile: OPW_QUERY_ROWS at most."""
 _LANES = 16
 
 
@@ -70,8 +71,8 @@ def _attend_work(numbers: Numbers) -> Any:
 
 
 def _attend_scratch(numbers: Numbers) -> tuple[tuple[DType, Any], ...]:
-    """Scores, and a part, of each row of a register tile."""
-    return (DType.F32, _ROWS * CHUNK), (DType.F32, part_size(numbers[6]) * _ROWS)
+    """Scores, and a part, of each row of a register tile; its queries, feature by feature."""
+    return (DType.F32, _ROWS * CHUNK), (DType.F32, part_size(numbers[6]) * _ROWS), (DType.F32, numbers[6] * _ROWS)
 
 
 def _attend(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:

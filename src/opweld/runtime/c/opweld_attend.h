@@ -17,7 +17,13 @@
 
 #define OPW_CHUNK 256
 #define OPW_PART_HEAD 16
+/* Rows of a register tile, where there are as many; else 4 at most. Keys and values of a chunk are read once for each
+ * tile, which is too large a set for the first-level cache. */
+#ifdef OPW_AVX512
+#define OPW_QUERY_ROWS 12
+#else
 #define OPW_QUERY_ROWS 4
+#endif
 
 /* A row of `work`: queries [token, token + count) of the step, whose first is at `position` of its sequence, or, where
  * attention is not `causal`, which all see the keys up to `position`; with the block table from `table` on; a head of

@@ -12,10 +12,11 @@
         if (sizeof(OPW_ELEMENT) * OPW_LANES >= 64) opw_prefetch((place) + OPW_LANES);                                  \
     } while (0)
 
-/* Scores of ROWS queries by the keys of a block, [size][block]: `scores` has a row of OPW_CHUNK for each query. `next`
- * is where as many elements are read after it. */
-#define OPW_DEFINE_ATTEND_TILE(ROWS, SCORES, VALUES)                                                                   \
-    OPW_INLINE void SCORES(const float *const *queries, const OPW_ELEMENT *keys, const OPW_ELEMENT *next, int64_t size,\
+/* Scores of ROWS queries, [size][ROWS], by the keys of a block, [size][block]: `scores` has a row of OPW_CHUNK for each
+ * query. `next` is where as many elements are read after it. VALUES adds values of `count` keys of a block,
+ * [block][padded], times the weights of ROWS queries, W vectors of them at a time. */
+#define OPW_DEFINE_ATTEND_TILE(ROWS, W, SCORES, VALUES)                                                                \
+    OPW_INLINE void SCORES(const float *queries, const OPW_ELEMENT *keys, const OPW_ELEMENT *next, int64_t size,       \
                            int64_t block, float *scores) {                                                             \
         for (int64_t k = 0; k < block; k += 2 * OPW_LANES) {                                                           \
             vf32 low[ROWS], high[ROWS];                                                                                \
@@ -24,7 +25,7 @@
                 OPW_FETCH(next + k * size + d * 2 * OPW_LANES);                                                        \
                 vf32 first = OPW_LOAD(keys + d * block + k), second = OPW_LOAD(keys + d * block + k + OPW_LANES);      \
                 _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++) {                                    \
-                    vf32 q = opw_splat_f32(queries[r][d]);                                                             \
+                    vf32 q = opw_splat_f32(queries[d * ROWS + r]);                                                     \
                     low[r] = q * first + low[r];                                                                       \
                     high[r] = q * second + high[r];                                                                    \
                 }                                                                                                      \
@@ -35,26 +36,28 @@
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    /* Adds values of `count` keys of a block, [block][padded], times the weights of ROWS queries. */                  \
     OPW_INLINE void VALUES(const float *weights, const OPW_ELEMENT *values, const OPW_ELEMENT *next, int64_t count,    \
                            int64_t padded, float *sums, int64_t part) {                                                \
         int64_t d = 0;                                                                                                 \
-        for (; d + 4 * OPW_LANES <= padded; d += 4 * OPW_LANES) {                                                      \
-            vf32 s[ROWS][4];                                                                                           \
+        for (; d + W * OPW_LANES <= padded; d += W * OPW_LANES) {                                                      \
+            vf32 s[ROWS][W];                                                                                           \
             _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++)                                          \
-                _Pragma("clang loop unroll(full)") for (int v = 0; v < 4; v++)                                         \
+                _Pragma("clang loop unroll(full)") for (int v = 0; v < W; v++)                                         \
                     s[r][v] = opw_load_f32(sums + r * part + d + v * OPW_LANES);                                       \
             for (int64_t k = 0; k < count; k++) {                                                                      \
-                OPW_FETCH(next + d * count + k * 4 * OPW_LANES);                                                       \
-                OPW_FETCH(next + d * count + k * 4 * OPW_LANES + 2 * OPW_LANES);                                       \
-                _Pragma("clang loop unroll(full)") for (int v = 0; v < 4; v++) {                                       \
-                    vf32 value = OPW_LOAD(values + k * padded + d + v * OPW_LANES);                                    \
-                    _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++)                                  \
-                        s[r][v] = opw_splat_f32(weights[r * OPW_CHUNK + k]) * value + s[r][v];                         \
+                _Pragma("clang loop unroll(full)") for (int v = 0; v < W; v += 2)                                      \
+                    OPW_FETCH(next + d * count + k * W * OPW_LANES + v * OPW_LANES);                                   \
+                vf32 value[W];                                                                                         \
+                _Pragma("clang loop unroll(full)") for (int v = 0; v < W; v++)                                         \
+                    value[v] = OPW_LOAD(values + k * padded + d + v * OPW_LANES);                                      \
+                _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++) {                                    \
+                    vf32 weight = opw_splat_f32(weights[r * OPW_CHUNK + k]);                                           \
+                    _Pragma("clang loop unroll(full)") for (int v = 0; v < W; v++)                                     \
+                        s[r][v] = weight * value[v] + s[r][v];                                                         \
                 }                                                                                                      \
             }                                                                                                          \
             _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++)                                          \
-                _Pragma("clang loop unroll(full)") for (int v = 0; v < 4; v++)                                         \
+                _Pragma("clang loop unroll(full)") for (int v = 0; v < W; v++)                                         \
                     opw_store_f32(sums + r * part + d + v * OPW_LANES, s[r][v]);                                       \
         }                                                                                                              \
         for (; d < padded; d += OPW_LANES) {                                                                           \
@@ -68,17 +71,24 @@
             _Pragma("clang loop unroll(full)") for (int r = 0; r < ROWS; r++) opw_store_f32(sums + r * part + d, s[r]); \
         }                                                                                                              \
     }
-OPW_DEFINE_ATTEND_TILE(1, OPW_OF(opw_attend_scores_1), OPW_OF(opw_attend_values_1))
-OPW_DEFINE_ATTEND_TILE(2, OPW_OF(opw_attend_scores_2), OPW_OF(opw_attend_values_2))
-OPW_DEFINE_ATTEND_TILE(3, OPW_OF(opw_attend_scores_3), OPW_OF(opw_attend_values_3))
-OPW_DEFINE_ATTEND_TILE(4, OPW_OF(opw_attend_scores_4), OPW_OF(opw_attend_values_4))
+OPW_DEFINE_ATTEND_TILE(1, 4, OPW_OF(opw_attend_scores_1), OPW_OF(opw_attend_values_1))
+OPW_DEFINE_ATTEND_TILE(2, 4, OPW_OF(opw_attend_scores_2), OPW_OF(opw_attend_values_2))
+OPW_DEFINE_ATTEND_TILE(3, 4, OPW_OF(opw_attend_scores_3), OPW_OF(opw_attend_values_3))
+OPW_DEFINE_ATTEND_TILE(4, 4, OPW_OF(opw_attend_scores_4), OPW_OF(opw_attend_values_4))
+#if OPW_QUERY_ROWS > 4
+OPW_DEFINE_ATTEND_TILE(OPW_QUERY_ROWS, 2, OPW_OF(opw_attend_scores_many), OPW_OF(opw_attend_values_many))
+#define OPW_BY_MANY(NAME, ...) default: OPW_OF(NAME##_many)(__VA_ARGS__);
+#else
+#define OPW_BY_MANY(NAME, ...)
+#endif
 
 #define OPW_BY_ROWS(rows, NAME, ...)                                                                                   \
     switch (rows) {                                                                                                    \
     case 1: OPW_OF(NAME##_1)(__VA_ARGS__); break;                                                                      \
     case 2: OPW_OF(NAME##_2)(__VA_ARGS__); break;                                                                      \
     case 3: OPW_OF(NAME##_3)(__VA_ARGS__); break;                                                                      \
-    default: OPW_OF(NAME##_4)(__VA_ARGS__);                                                                            \
+    case 4: OPW_OF(NAME##_4)(__VA_ARGS__); break;                                                                      \
+        OPW_BY_MANY(NAME, __VA_ARGS__)                                                                                 \
     }
 
 /* Adds the values of keys [from, to) of a sequence, times the weights that rows have from key `begin` on. */
@@ -98,7 +108,7 @@ OPW_INLINE void OPW_OF(opw_attend_add)(const opw_attend_model *own, int64_t tabl
 
 /* One chunk for queries of one head of keys and values: `sums` has a part for each. */
 static __attribute__((noinline, unused)) void OPW_OF(opw_attend_chunk)(
-    const opw_attend_model *own, const float *const *queries, const int64_t *positions, int rows, int64_t table,
+    const opw_attend_model *own, const float *queries, const int64_t *positions, int rows, int64_t table,
     int64_t head, int64_t chunk, float *scores, float *sums) {
     int64_t begin = chunk * OPW_CHUNK, end = begin, part = OPW_PART_HEAD + own->padded, from = INT64_MAX;
     for (int r = 0; r < rows; r++) {
@@ -148,7 +158,7 @@ static __attribute__((noinline, unused)) void OPW_OF(opw_attend_chunk)(
 /* tensor/paged.py: `attend`. */
 static __attribute__((unused)) void OPW_POOL_NAME(OPW_OF(attend), i64)(
     const int64_t *row, const float *queries, const OPW_ELEMENT *keys, const OPW_ELEMENT *values, const int64_t *tables,
-    const int64_t *owners, float *parts, float *scores, float *sums, int64_t tokens, int64_t blocks, int64_t entries,
+    const int64_t *owners, float *parts, float *scores, float *sums, float *tile, int64_t tokens, int64_t blocks, int64_t entries,
     int64_t count, int64_t kv_heads, int64_t group, int64_t size, int64_t block, int64_t window, int64_t cap,
     int64_t causal, int64_t *error) {
     opw_attend_item item;
@@ -172,20 +182,22 @@ static __attribute__((unused)) void OPW_POOL_NAME(OPW_OF(attend), i64)(
         *error = OPW_BAD_INDEX;
         return;
     }
-    for (int64_t at = 0; at < item.count * group; at += OPW_QUERY_ROWS) {
-        int rows = (int)(item.count * group - at < OPW_QUERY_ROWS ? item.count * group - at : OPW_QUERY_ROWS);
-        const float *query[OPW_QUERY_ROWS];
+    int rows;
+    for (int64_t at = 0; at < item.count * group; at += rows) {
+        int64_t left = item.count * group - at;
+        rows = left >= OPW_QUERY_ROWS ? OPW_QUERY_ROWS : left > 4 ? 4 : (int)left;
         int64_t position[OPW_QUERY_ROWS];
         float *into[OPW_QUERY_ROWS];
         for (int r = 0; r < rows; r++) {
             int64_t i = (at + r) / group, g = (at + r) % group;
-            query[r] = queries + ((item.token + i) * kv_heads * group + item.head * group + g) * size;
+            const float *query = queries + ((item.token + i) * kv_heads * group + item.head * group + g) * size;
+            for (int64_t d = 0; d < size; d++) tile[d * rows + r] = query[d];
             position[r] = item.position + (causal ? i : 0);
             into[r] = parts + (((item.first + i * item.stride) * kv_heads + item.head) * group + g) * part;
             if (!item.apart) memset(into[r], 0, (size_t)part * sizeof *parts);
         }
         for (int64_t chunk = item.chunk; chunk < item.end; chunk++) {
-            OPW_OF(opw_attend_chunk)(&own, query, position, rows, item.table, item.head, chunk, scores, sums);
+            OPW_OF(opw_attend_chunk)(&own, tile, position, rows, item.table, item.head, chunk, scores, sums);
             for (int r = 0; r < rows; r++) {
                 if (item.apart)
                     memcpy(into[r] + (chunk - item.chunk) * kv_heads * group * part, sums + r * part,
@@ -198,6 +210,7 @@ static __attribute__((unused)) void OPW_POOL_NAME(OPW_OF(attend), i64)(
 }
 
 #undef OPW_BY_ROWS
+#undef OPW_BY_MANY
 #undef OPW_FETCH
 #undef OPW_DEFINE_ATTEND_TILE
 #undef OPW_LOAD
