@@ -7,10 +7,12 @@ request's latency counts from when it was due.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -93,20 +95,35 @@ async def closed_loop(transport: Transport, requests: Sequence[bytes], clients: 
     return result
 
 
-async def capacity(
-    offer: Callable[[float], asyncio.Future[Result]], most: float, allowed: float, steps: int = 6
-) -> Result | None:
-    """The highest rate whose 99th percentile is within `allowed` seconds and at which nothing is refused, by bisection
-    up to `most`; None where no rate is."""
-    low, high = 0.0, most
-    best: Result | None = None
-    for _ in range(steps):
-        rate = (low + high) / 2 if best or high < most else most * 0.9
-        result = await offer(rate)
-        if result.quantile(0.99) <= allowed and set(result.statuses) <= {200}:
-            low, best = rate, result
-        else:
-            high = rate
-        if high - low < 0.03 * most:
-            break
-    return best
+class Staircase:
+    """The rate at which half of all windows keep a promise, found in as many windows as there is time for.
+
+    A window that kept it is followed by one of a higher rate, one that did not by a lower one, in steps that are halved
+    with each turn of direction. On a machine with neighbours one pause decides on a window: here that moves the rate by
+    one step, where it would end a bisection.
+
+    Attributes:
+        rate: of the next window.
+    """
+
+    def __init__(self, rate: float, step: float = 0.3, least: float = 0.05) -> None:
+        self.rate = rate
+        self._step, self._least = step, least
+        self._kept: list[bool] = []
+        self._tried: list[float] = []
+
+    def add(self, kept: bool) -> None:
+        """How the window of `rate` ended."""
+        if self._kept and kept != self._kept[-1]:
+            self._step = max(self._step / 2, self._least)
+        self._kept.append(kept)
+        self._tried.append(self.rate)
+        self.rate *= 1 + self._step if kept else 1 / (1 + self._step)
+
+    @property
+    def found(self) -> float:
+        """The geometric mean of the second half of the rates; 0 where no window kept it."""
+        if not any(self._kept):
+            return 0.0
+        last = [*self._tried, self.rate][len(self._tried) // 2 :]
+        return math.exp(statistics.fmean(map(math.log, last)))

@@ -25,9 +25,15 @@ SCENARIOS = ("SingleStream", "Server", "Offline")
 
 
 def run(
-    load: Load, transport: Transport, feeds: Sequence[Feed], latency: float, part: float, seconds: float = 60.0
+    load: Load,
+    transport: Transport,
+    feeds: Sequence[Feed],
+    latency: float,
+    part: float,
+    scenarios: Sequence[str] = SCENARIOS,
+    seconds: float = 60.0,
 ) -> None:
-    """All scenarios of a model behind a transport; prints what LoadGen says of each.
+    """Scenarios of a model behind a transport; prints what LoadGen says of each.
 
     Args:
         latency: seconds that 99% of the Server scenario's requests may take.
@@ -41,7 +47,7 @@ def run(
     try:
         alone = asyncio.run_coroutine_threadsafe(closed_loop(transport, requests, 1, 3.0), loop).result()
         busy = asyncio.run_coroutine_threadsafe(closed_loop(transport, requests, 16, 3.0), loop).result()
-        for scenario in SCENARIOS:
+        for scenario in scenarios:
             settings = _settings(scenario, alone.quantile(0.9), busy.answered, part, latency, seconds)
             print(f"{load.name:12} {scenario:12} {_scenario(settings, transport, requests, loop)}", flush=True)
     finally:

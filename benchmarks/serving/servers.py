@@ -83,6 +83,22 @@ def mlserver(loads: Sequence[Load], folder: Path, threads: int, batch: int, pyth
         yield address
 
 
+@contextmanager
+def pytriton(loads: Sequence[Load], folder: Path, threads: int, batch: int, python: str) -> Generator[Address]:
+    """Triton Inference Server and ONNX Runtime in a Python function. batch: the most rows that it puts together."""
+    http, grpc = _free(2)
+    if not Path(python).exists():
+        raise SystemExit(f"there is no {python}: make a venv and install nvidia-pytriton and onnxruntime into it")
+    # Its processes embed Python, of which the library is not where a system has it.
+    library = subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_config_var('LIBDIR'))"])
+    models = [f"{load.name}={load.file}" for load in loads]
+    command = [python, str(PEERS / "pytriton_onnx.py"), *map(str, (http, grpc, threads, batch)), *models]
+    environment = {"LD_LIBRARY_PATH": library.decode().strip(), "PYTHONPATH": ""}
+    ready = [f"models/{load.name}" for load in loads]  # itself it is ready before it has any
+    with _process(command, folder, f"pytriton-{threads}x{batch}", http, grpc, environment, ready) as address:
+        yield address
+
+
 def _free(count: int) -> list[int]:
     """Ports that nobody listens on."""
     with ExitStack() as stack:
@@ -98,8 +114,9 @@ def _process(
     http: int,
     grpc: int,
     environment: Mapping[str, str] | None = None,
+    ready: Sequence[str] = ("health",),
 ) -> Generator[Address]:
-    """A process, once it is ready; ended with the block."""
+    """A process, once it is ready; ended with the block. ready: what of it must be, as paths between v2 and ready."""
     log = folder / f"{name}.log"
     with log.open("w") as written:
         process = subprocess.Popen(
@@ -111,7 +128,8 @@ def _process(
             start_new_session=True,
         )
         try:
-            _wait_until_ready(process, http, log)
+            for path in ready:
+                _wait_until_ready(process, http, path, log)
             yield Address(http, grpc, log, process.pid)
         finally:
             _end(process)
@@ -127,13 +145,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], http: int, log: Path) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], http: int, path: str, log: Path) -> None:
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         if process.poll() is not None:
             break
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{http}/v2/health/ready", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{http}/v2/{path}/ready", timeout=2) as answer:
                 if answer.status == 200:
                     return
         except OSError:

@@ -4,6 +4,7 @@ already, and of an answer no more is read than whether it is one."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
@@ -126,25 +127,31 @@ _STATUS = {
 
 
 class Grpc:
-    """One channel; its messages stay bytes."""
+    """Some channels, of which each has a connection of its own; messages stay bytes."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._channel = grpc.aio.insecure_channel(
-            f"{host}:{port}", options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-        )
-        self._infer: Callable[[bytes], Awaitable[bytes]] = self._channel.unary_unary(  # pyright: ignore[reportAttributeAccessIssue]
-            "/inference.GRPCInferenceService/ModelInfer"
-        )
+    def __init__(self, host: str, port: int, channels: int = 1) -> None:
+        options = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        self._channels = [grpc.aio.insecure_channel(f"{host}:{port}", options=options) for _ in range(channels)]
+        calls: list[Callable[[bytes], Awaitable[bytes]]] = [
+            channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")  # pyright: ignore[reportAttributeAccessIssue]
+            for channel in self._channels
+        ]
+        self._next = itertools.cycle(calls)
 
     async def send(self, request: bytes) -> int:
-        """A call of the protocol's ModelInfer."""
+        """A call of the protocol's ModelInfer, on each channel in turn."""
         try:
-            await self._infer(request)
+            await next(self._next)(request)
         except grpc.aio.AioRpcError as error:
             return _STATUS.get(error.code(), 500)
         return 200
 
     async def close(self) -> None:
-        """Ends the channel."""
-        with suppress(Exception):
-            await self._channel.close()
+        """Ends the channels."""
+        for channel in self._channels:
+            with suppress(Exception):
+                await channel.close()

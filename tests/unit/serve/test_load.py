@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
-from benchmarks.serving.load import Result, capacity, open_loop
+from benchmarks.serving.load import Result, Staircase, open_loop
 
 
 class Server:
@@ -50,16 +49,22 @@ def test_what_is_refused_has_no_latency() -> None:
     assert result.statuses[429] > 0 and len(result.latencies) == result.statuses[200]
 
 
-def test_the_capacity_is_found_by_bisection() -> None:
-    offered: list[float] = []
+def test_a_staircase_finds_what_is_carried() -> None:
+    stairs = Staircase(20.0)
+    for _ in range(20):
+        stairs.add(stairs.rate <= 60)
+    assert 57 <= stairs.found <= 63
 
-    async def run() -> Result | None:
-        async def one(rate: float) -> Result:
-            offered.append(rate)
-            late = 0.02 if rate <= 60 else 0.2
-            return Result(rate, 1.0, latencies=[late], statuses=Counter({200: 1}))
 
-        return await capacity(lambda rate: asyncio.ensure_future(one(rate)), 100.0, 0.05, steps=12)
+def test_a_pause_of_the_machine_moves_a_staircase_by_a_step() -> None:
+    stairs = Staircase(60.0)
+    for number in range(20):
+        stairs.add(stairs.rate <= 60 and number % 7 != 3)
+    assert 50 <= stairs.found <= 63
 
-    best = asyncio.run(run())
-    assert best is not None and 56 <= best.offered <= 60 and max(offered) <= 90
+
+def test_a_staircase_where_nothing_is_carried() -> None:
+    stairs = Staircase(60.0)
+    for _ in range(5):
+        stairs.add(False)
+    assert stairs.found == 0
