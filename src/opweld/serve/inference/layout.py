@@ -36,7 +36,26 @@ class Place:
 
 
 def is_model(path: Path) -> bool:
-    """Whether it is one model: an artifact, or an ONNX file."""
+    """Whether it is one model: an artifact, an ONNX file, or the folder that a model has in a repository."""
+    return _is_whole(path) or is_folder_of_model(path)
+
+
+def is_folder_of_model(path: Path) -> bool:
+    """Whether it is a model's folder in a repository, and no repository: it has settings, or nothing but versions.
+
+    Raises ModelError where it cannot be read."""
+    if not path.is_dir():
+        return False
+    try:
+        if (path / SETTINGS).is_file():
+            return True
+        inner = [one for one in path.iterdir() if not one.name.startswith(".")]
+        return all(is_version(one.name) and one.is_dir() for one in inner) and any(map(_held, inner))
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _is_whole(path: Path) -> bool:
     return is_artifact(path) or (path.suffix == ONNX and path.is_file())
 
 
@@ -51,7 +70,15 @@ def is_program(path: Path) -> bool:
 
 
 def place_of(path: Path, name: str = "") -> Place:
-    """A single model, of version 1, with NAME.toml beside it; `name` instead of that of its file."""
+    """A single model: of version 1, with NAME.toml beside it, or a folder of versions; `name` instead of that of its
+    file or folder. Raises ModelError where it cannot be read."""
+    if not _is_whole(path) and is_folder_of_model(path):
+        place = _of_folder(path.absolute())
+        return replace(place, name=name or place.name)
+    return _alone(path, name)
+
+
+def _alone(path: Path, name: str = "") -> Place:
     base = path.stem if path.suffix in (ARTIFACT, ONNX) else path.name
     return Place(name or base, {ONLY: path}, path.with_name(f"{base}.toml"))
 
@@ -89,13 +116,13 @@ def by_name(places: Iterable[Place]) -> dict[str, Place]:
 def _place(path: Path) -> Place | None:
     """The model of a path in a repository; None where it is none."""
     try:
-        if is_model(path):
-            return place_of(path)
+        if _is_whole(path):
+            return _alone(path)
         return _of_folder(path) if path.is_dir() else None
     except FileNotFoundError:
         return None  # gone meanwhile
     except OSError as error:
-        return replace(place_of(path), versions={}, faults={ONLY: f"cannot read {path}: {error.strerror}"})
+        return replace(_alone(path), versions={}, faults={ONLY: f"cannot read {path}: {error.strerror}"})
 
 
 def _of_folder(folder: Path) -> Place:
@@ -104,11 +131,7 @@ def _of_folder(folder: Path) -> Place:
     versions: dict[str, Path] = {}
     faults: dict[str, str] = {}
     for version, inner in [(path.name, path) for path in numbered] or [(ONLY, folder)]:
-        models = (
-            [inner]
-            if is_artifact(inner)
-            else sorted(path for path in inner.iterdir() if is_model(path) or is_program(path))
-        )
+        models = _held(inner)
         if len(models) == 1:
             versions[version] = models[0]
         else:
@@ -119,3 +142,10 @@ def _of_folder(folder: Path) -> Place:
             )
             faults[version] = f"{inner} holds {held}"
     return Place(folder.name, versions, folder / SETTINGS, faults)
+
+
+def _held(folder: Path) -> list[Path]:
+    """The models that the folder of a version holds, or is."""
+    if is_artifact(folder):
+        return [folder]
+    return sorted(path for path in folder.iterdir() if _is_whole(path) or is_program(path))

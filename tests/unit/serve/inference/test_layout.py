@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opweld.errors import MissingModelError, ModelError
-from opweld.serve.inference.layout import Place, place_of, places_of
+from opweld.serve.inference.layout import Place, is_model, place_of, places_of
 
 
 def artifact(folder: Path) -> Path:
@@ -33,6 +33,26 @@ def test_a_model_alone(tmp_path: Path) -> None:
 def test_a_folder_whose_name_has_a_dot(tmp_path: Path) -> None:
     path = artifact(tmp_path / "net.v2")
     assert place_of(path) == Place("net.v2", {"1": path}, tmp_path / "net.v2.toml")
+
+
+def test_the_folder_of_a_model_is_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = file(tmp_path / "a/1/model.onnx"), tmp_path / "a/2"
+    two.mkdir()
+    fault = f"{two} holds neither an artifact, an .onnx file nor a program.py"
+    expected = Place("a", {"1": one}, tmp_path / "a/opweld.toml", {"2": fault})
+    assert is_model(tmp_path / "a") and place_of(tmp_path / "a") == expected
+    monkeypatch.chdir(tmp_path / "a")
+    assert place_of(Path()) == expected
+    assert place_of(tmp_path / "a", "b").name == "b"
+    only = file(tmp_path / "c/model.onnx")
+    settings = file(tmp_path / "c/opweld.toml")
+    assert is_model(tmp_path / "c") and place_of(tmp_path / "c") == Place("c", {"1": only}, settings)
+
+
+@pytest.mark.parametrize("path", ["a/1/model.onnx", "1/1/model.onnx", "model.onnx", "README.md"])
+def test_a_repository_is_no_model(tmp_path: Path, path: str) -> None:
+    file(tmp_path / path)
+    assert not is_model(tmp_path)
 
 
 def test_a_repository(tmp_path: Path) -> None:
