@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from opweld.errors import ArtifactError
+from opweld.torch import saved
+
 HERE = Path(__file__).parents[2]
 
 
@@ -126,3 +129,12 @@ def test_sizes_that_change(tmp_path: Path) -> None:
     for rows in (3, 24, 65):
         y = torch.linspace(-1, 1, rows * 16).reshape(rows, 16)
         close(function(net(0), y), net(0)(y))
+
+
+def test_what_another_version_saved_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = compiled(run, net(0), X)
+    with monkeypatch.context() as other:
+        other.setattr(saved, "__version__", "0.0.7")
+        made.save_compiled_function(str(tmp_path / "run"))
+    with pytest.raises(ArtifactError, match=r"saved by opweld 0\.0\.7, this is "):
+        loaded(tmp_path / "run")

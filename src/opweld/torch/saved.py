@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from opweld import cached
+from opweld import __version__, cached
+from opweld.build import artifact as artifacts
 from opweld.compile import Model, load
 from opweld.errors import ArtifactError
 from opweld.frontend.torch.convention import CallingConvention
@@ -57,6 +58,19 @@ class Saved:
     artifact: SavedArtifact | None
     graph: bytes
     checksums: Mapping[int, int]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it holds are this version's classes: they are read once it is known that they are."""
+        described = pickle.dumps((self.convention, self.options, self.checksums), pickle.HIGHEST_PROTOCOL)
+        return read, (__version__, described, self.artifact, self.graph)
+
+
+def read(version: str, described: bytes, artifact: SavedArtifact | None, graph: bytes) -> Saved:
+    """What was saved. Raises ArtifactError where another version of opweld did."""
+    if version != __version__:
+        raise ArtifactError(f"the function was saved by opweld {version}, this is {__version__}; {artifacts.AGAIN}")
+    convention, options, checksums = pickle.loads(described)
+    return Saved(convention, options, artifact, graph, checksums)
 
 
 def checksums(tensors: Mapping[int, torch.Tensor]) -> dict[int, int]:
