@@ -23,8 +23,9 @@ from opweld.schedule.cost import (
     misses,
     most_rows,
     padded,
+    traffic,
 )
-from opweld.schedule.expected import Expected
+from opweld.schedule.expected import Expected, weighed
 from opweld.schedule.schedule import WIDEST
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, product
@@ -129,7 +130,8 @@ def choose_lanes(
     )
     lane = next(c for c in found if c.axis.name == chosen)
     rows = None if lane.across is None else [a for a in own if a in axes_in(lane.across) and a is not lane.axis]
-    vectors = _choose_vectors(tensor, lane, rows, node, expected, target, ledger, field, weights)
+    held = 0 if not weights or lane.along is None else lane.along.dtype.bytes * expected.product(memory.shapes[weights])
+    vectors = _choose_vectors(tensor, lane, rows, node, expected, target, ledger, field, weights, held)
     return Lanes(lane.axis, vectors, lane.along, lane.across)
 
 
@@ -287,31 +289,38 @@ def _choose_vectors(
     ledger: Ledger,
     field: tuple[str, str],
     weights: str,
+    held: int,
 ) -> int:
     extent = expected(lane.axis.extent)
     counts = range(1, WIDEST + 1) if lane.axis.extent.constant is None else _counts(extent, target)
     if rows is None:
         # A window shares its loads between taps, not between vectors: two hide the latency.
-        prices = {count: (2 * abs(count - 2) + 1) * 1e-9 for count in counts}
+        prices = {str(count): (2 * abs(count - 2) + 1) * 1e-9 for count in counts}
     else:
-        row = expected.product(axis.extent for axis in rows)
-        shape = Product(
-            max(extent, WIDEST * target.vector_lanes_f32) if expected.known(lane.axis.extent) is None else extent,
-            row,
-            steps_of(node, expected),
-            1,
-            node.dtype,
-            target,
-            dot=dot_of(node),
-        )
-        prices = {
-            count: contraction(shape, count, best_height(shape, count)).seconds * _breadth(count) for count in counts
-        }
+        sizes = [axis.extent for axis in rows]
+        elsewhere = expected.elsewhere(sizes)
+
+        def seconds(at: Expected) -> dict[str, float]:
+            shape = Product(
+                max(extent, WIDEST * target.vector_lanes_f32) if expected.known(lane.axis.extent) is None else extent,
+                at.product(sizes),
+                steps_of(node, expected),
+                1,
+                node.dtype,
+                target,
+                dot=dot_of(node),
+            )
+            # Of few rows weights are read as fast as memory gives them, however many vectors a tile has.
+            floor = traffic(held, target) if elsewhere else 0.0
+            times = {count: contraction(shape, count, best_height(shape, count)).seconds for count in counts}
+            return {str(count): max(floor, time) * _breadth(count) for count, time in times.items()}
+
+        prices = weighed(seconds(expected), [seconds(at) for at in elsewhere])
     chosen = ledger.decide(
         rule="schedule.vectors",
         site=tensor.origin,
         subject=(tensor.name,),
-        alternatives=[Alternative(str(count), seconds=price) for count, price in prices.items()],
+        alternatives=[Alternative(count, seconds=price) for count, price in prices.items()],
         reason="tiles this wide waste the fewest lanes and wait the least",
         field=field,
         stores=weights,

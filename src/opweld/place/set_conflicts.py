@@ -77,7 +77,9 @@ def _conflict_seconds(tensor: Tensor, lanes: Lanes, storage: Storage, expected: 
     if row is None:
         return 0.0
     places = SPAN // math.gcd(steps[row] * storage.dtype.bytes, SPAN)
-    height = min(most_rows(lanes.vectors, tensor.dtype, target), max(1, expected(row.extent)))
+    height, count = most_rows(lanes.vectors, tensor.dtype, target), expected.known(row.extent)
+    if count is not None:  # else any number may come, and fill a tile
+        height = min(height, max(1, count))
     if -(-height // places) * SPAN < target.l1_bytes:  # weights use the cache too
         return 0.0
     core = core_of(target)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opweld.ledger import Alternative, Ledger
-from opweld.schedule.expected import Expected
+from opweld.schedule.expected import Expected, weighed
 from opweld.schedule.schedule import MemberSchedule
 from opweld.target import Target
+from opweld.tensor.dim import Dim
 
 TRIED = 4
 """The most alternatives of a decision that are realised and predicted."""
@@ -28,8 +29,8 @@ class Choice:
         site: graph nodes. subject: names of values, stable between compilations; see `Ledger.decide`.
         expected: sizes of symbolic dims. target: the machine.
         field: the region (by its first output), and the part of its schedule that is chosen.
-        price: predicted seconds of the kernel with this schedule of its only member, realised; None where the region
-            has several members.
+        price: predicted seconds of the kernel with this schedule of its only member, realised, at the expected sizes
+            and at others where any may come; None where the region has several members.
     """
 
     ledger: Ledger
@@ -38,7 +39,7 @@ class Choice:
     expected: Expected
     target: Target
     field: tuple[str, str] = ("", "")
-    price: Callable[[MemberSchedule], float] | None = None
+    price: Callable[[MemberSchedule], tuple[float, ...]] | None = None
 
     def about(self, *subject: str) -> Choice:
         """The same choice, narrowed to a part: a step, a piece, a loop."""
@@ -51,22 +52,29 @@ class Choice:
     def predicted(
         self, bounds: Mapping[str, float], made: Callable[[str], MemberSchedule], worth: Callable[[str], float]
     ) -> dict[str, float]:
-        """Predicted seconds of alternatives, by name. `made` completes an alternative to a whole schedule; `worth` is a
-        factor near one that breaks ties.
+        """Predicted seconds of alternatives, by name, and more for those that lose at other sizes than these.
+        `made` completes an alternative to a whole schedule; `worth` is a factor near one that breaks ties.
 
         bounds: nearly a lower bound of each, by a closed form. Alternatives that could be the best are realised and
         predicted in the order of their bounds, `TRIED` at most; the others keep their bounds, above the best."""
         bounds = {name: bound * worth(name) for name, bound in bounds.items()}
         if self.price is None:
             return dict(bounds)
+        priced: dict[str, tuple[float, ...]] = {}
         found: dict[str, float] = {}
         best, least = math.inf, min(bounds.values())
         for name in sorted(bounds, key=bounds.__getitem__)[:TRIED]:
             if bounds[name] > min(best, NEAR * least):
                 break
-            found[name] = self.price(made(name)) * worth(name)
-            best = min(best, found[name])
+            priced[name] = self.price(made(name))
+            own, *elsewhere = ({name: times[k] for name, times in priced.items()} for k in range(len(priced[name])))
+            found = {name: seconds * worth(name) for name, seconds in weighed(own, elsewhere).items()}
+            best = min(found.values())
         return {name: found.get(name, max(bound, best * ABOVE)) for name, bound in bounds.items()}
+
+    def weighed(self, sizes: Iterable[Dim], seconds: Callable[[Expected], Mapping[str, float]]) -> dict[str, float]:
+        """Seconds of alternatives by a closed form that depends on these sizes; see `expected.weighed`."""
+        return weighed(seconds(self.expected), [seconds(other) for other in self.expected.elsewhere(sizes)])
 
     def cheapest(
         self, rule: str, seconds: Mapping[str, float], reason: str, failed: Mapping[str, str] | None = None

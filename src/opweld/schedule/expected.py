@@ -7,7 +7,7 @@ What a variant assumes to be one number is that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from opweld.errors import OptionError
 from opweld.interface import plain_name
@@ -18,6 +18,11 @@ BATCH = 1
 IMAGE = 256
 LENGTH = 64
 LONGEST = 1 << 16
+BATCHES = (8, 64)
+"""Where one is expected and any number may come, how many are thought of beside it: no other size is like one, at which
+the ways to compute many rows take the same. Between lengths nothing was gained by it."""
+ELSEWHERE = 0.5
+"""How much of what an alternative loses at other sizes counts beside what it takes at the expected ones."""
 
 
 class Expected:
@@ -58,12 +63,30 @@ class Expected:
         values = {atom: value for atom, value in self._values.items() if isinstance(atom, Symbol)}
         return Expected({**values, symbol: size}, {*self._told, symbol})
 
+    def elsewhere(self, sizes: Iterable[Dim]) -> tuple[Expected, ...]:
+        """Other values of the symbols of these sizes that are expected to be one, and may be anything; none where there
+        are no such symbols."""
+        values = {atom: value for atom, value in self._values.items() if isinstance(atom, Symbol)}
+        symbols = {symbol for size in sizes for symbol in symbols_of(size)} - self._told
+        free = [symbol for symbol in symbols if values.get(symbol) == BATCH]
+        return tuple(Expected(values | dict.fromkeys(free, size), self._told) for size in BATCHES if free)
+
     def product(self, sizes: Iterable[Dim]) -> int:
         """The expected value of a product of sizes."""
         total = 1
         for size in sizes:
             total *= self(size)
         return total
+
+
+def weighed(seconds: Mapping[str, float], elsewhere: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Seconds of alternatives at the expected sizes, times what they lose against the best of them at other sizes."""
+    lost = dict.fromkeys(seconds, 0.0)
+    for others in elsewhere:
+        least = min(others.values())
+        for name, other in others.items():
+            lost[name] += (other / least - 1) / len(elsewhere) if least else 0.0
+    return {name: value * (1 + ELSEWHERE * lost[name]) for name, value in seconds.items()}
 
 
 def expected_sizes(program: TensorProgram, hints: Mapping[str, int] | None = None) -> Expected:

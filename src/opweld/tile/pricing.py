@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from opweld.place.placed import Placed
 from opweld.schedule.expected import Expected
@@ -16,8 +16,9 @@ from opweld.tile.predict import predict
 from opweld.tile.traffic import weights_of
 from opweld.tile.work import Work
 
-Price = Callable[[MemberSchedule], float]
-"""Seconds of a kernel on one core when its only member is computed so."""
+Price = Callable[[MemberSchedule], tuple[float, ...]]
+"""Seconds of a kernel on one core when its only member is computed so: at the expected sizes, and at others where any
+may come (`Expected.elsewhere`)."""
 
 
 class Pricing:
@@ -28,21 +29,22 @@ class Pricing:
         self._weights = weights_of(placed)
         self._expected = expected
         self._target = target
-        self._known: dict[object, dict[MemberSchedule, float]] = {}
+        self._known: dict[object, dict[MemberSchedule, tuple[float, ...]]] = {}
 
     def of(self, work: Work) -> Price | None:
         """The predictions for a kernel of one member, a nest; None for others."""
         member = work.members[0] if len(work.members) == 1 else None
         if not isinstance(member, ReductionMember | MapMember):
             return None
-        alike: dict[MemberSchedule, float] | None = None
+        alike: dict[MemberSchedule, tuple[float, ...]] | None = None
+        elsewhere = self._expected.elsewhere(axis.extent for axis in member.nest.axes)
 
-        def price(schedule: MemberSchedule) -> float:
+        def price(schedule: MemberSchedule) -> tuple[float, ...]:
             nonlocal alike
             if alike is None:
                 alike = self._known.setdefault(self._identity(work.kind, member), {})
             if schedule not in alike:
-                alike[schedule] = self._predicted(work, schedule)
+                alike[schedule] = self._predicted(work, schedule, elsewhere)
             return alike[schedule]
 
         return price
@@ -52,7 +54,8 @@ class Pricing:
         text, memory = member.identity()
         return kind, text, tuple((self._dtypes[name], name in self._weights.names) for name in memory)
 
-    def _predicted(self, work: Work, schedule: MemberSchedule) -> float:
+    def _predicted(self, work: Work, schedule: MemberSchedule, elsewhere: Sequence[Expected]) -> tuple[float, ...]:
         kernel = work.kernel(work.kind, [schedule], self._target, self._dtypes)
         kernel = tune_loops(kernel, self._target, expected=self._expected)
-        return predict(kernel, self._target, self._expected, self._weights).cost.seconds
+        sizes = (self._expected, *elsewhere)
+        return tuple(predict(kernel, self._target, expected, self._weights).cost.seconds for expected in sizes)

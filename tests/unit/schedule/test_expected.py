@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opweld.ledger import Ledger
-from opweld.schedule.expected import Expected, expected_sizes
+from opweld.schedule.expected import Expected, expected_sizes, weighed
 from opweld.schedule.schedule import MapSchedule, MemberSchedule, ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import Symbol, as_dim
@@ -58,3 +58,28 @@ def test_a_lane_axis_may_be_long_unless_a_hint_says_otherwise() -> None:
     assert isinstance(anything, MapSchedule) and isinstance(short, MapSchedule)
     assert (anything.vectors, anything.chunk > 0) == (4, True)
     assert (short.vectors, short.chunk) == (3, 0)
+
+
+def test_beside_a_batch_of_one_larger_ones_are_thought_of() -> None:
+    batch, length, said = Symbol("N"), Symbol("L"), Symbol("S")
+    expected = Expected({batch: 1, length: 64, said: 1}, (said,))
+    others = expected.elsewhere([batch.dim * length.dim, said.dim])
+    assert [(at(batch.dim), at(length.dim), at(said.dim)) for at in others] == [(8, 64, 1), (64, 64, 1)]
+    assert not expected.elsewhere([length.dim, said.dim, as_dim(1)])
+
+
+def test_what_loses_at_other_sizes_is_worth_less() -> None:
+    """Half of what is lost there in the mean; at equal costs elsewhere the expected size decides alone."""
+    assert weighed({"a": 1.0, "b": 1.0}, [{"a": 2.0, "b": 3.0}, {"a": 4.0, "b": 4.0}]) == {"a": 1.0, "b": 1.125}
+    assert weighed({"a": 1.0, "b": 2.0}, [{"a": 0.0, "b": 0.0}]) == {"a": 1.0, "b": 2.0}
+    assert weighed({"a": 1.0}, []) == {"a": 1.0}
+
+
+def test_a_batch_of_any_size_has_tiles_for_many_rows() -> None:
+    """What one row takes is the time of its weights whatever the tile; one row that is told may have wider tiles."""
+    text = programs.dense("M", 768, 3072, programs.symbols(M="0 of x"))
+    free, told = member(text), member(text, M=1)
+    assert isinstance(free, ReductionSchedule)
+    assert isinstance(told, ReductionSchedule)
+    assert (free.vectors, told.vectors) == (2, 4)
+    assert free.height > told.height

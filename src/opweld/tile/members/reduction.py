@@ -27,6 +27,7 @@ from opweld.schedule.cost import (
     most_rows,
     passes,
 )
+from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
 from opweld.schedule.verify import ORDERS, orders
 from opweld.target import Target
@@ -170,14 +171,14 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
         if kind is Kind.CONTRACTION and lane is not None and _with_lane(node, axis, lane):
             alone.append(axis)
             continue
-        shape = _product(nest, node, axis, choice)
+        shape = _product(nest, node, axis, choice.expected, choice.target)
         heights = (
             range(1, most_rows(vectors, node.dtype, choice.target) + 1) if kind is Kind.CONTRACTION else (WINDOW_ROWS,)
         )
         seconds = min(contraction(shape, vectors, height).seconds for height in heights)
         seconds *= 1.0 if _slides(node, axis, inner) else 1.25
         prices[axis_name(nest, axis)] = seconds * (1 - 0.001 * nest.axes.index(axis))
-    none = contraction(_product(nest, node, Axis(NO_AXIS, ONE), choice), vectors, 1).seconds
+    none = contraction(_product(nest, node, Axis(NO_AXIS, ONE), choice.expected, choice.target), vectors, 1).seconds
     reason = "rows along any axis share no operand" if alone else "there is no axis but that of the lanes"
     if prices:
         none, reason = 2 * max(prices.values()), "its rows fill the register tile, and share loads"
@@ -187,15 +188,19 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
     return None if name == NO_AXIS else axis_of(nest, name)
 
 
-def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
-    lane = 1 if nest.lane is None else choice.expected(nest.lane.extent)
-    rows = choice.expected(row.extent)
-    total = choice.expected.product(axis.extent for axis in nest.axes)
-    reduced = choice.expected.product(axis.extent for axis in node.axes)
+def _product(nest: Nest, node: Reduce, row: Axis, expected: Expected, target: Target) -> Product:
+    lane = 1 if nest.lane is None else expected(nest.lane.extent)
+    rows = expected(row.extent)
+    total = expected.product(axis.extent for axis in nest.axes)
+    reduced = expected.product(axis.extent for axis in node.axes)
     repeats = max(1, total // max(1, lane * rows))
     dot = node.body.op if isinstance(node.body, Binary) and node.body.op in WORDS else ""
     pieces = row.extent.constant is None
-    return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=pieces, dot=dot)
+    return Product(lane, rows, reduced, repeats, node.dtype, target, pieces=pieces, dot=dot)
+
+
+def _sizes(nest: Nest) -> list[Dim]:
+    return [axis.extent for axis in nest.axes]
 
 
 Make: TypeAlias = Callable[[int, str], ReductionSchedule]
@@ -204,10 +209,9 @@ Make: TypeAlias = Callable[[int, str], ReductionSchedule]
 
 def _choose_unit(nest: Nest, node: Reduce, row: Axis, vectors: int, choice: Choice, made: Make) -> str:
     """Where the sums of a tile are held. Nothing is asked where the target has no matrix unit for them."""
-    shape = _product(nest, node, row, choice)
+    shape = _product(nest, node, row, choice.expected, choice.target)
     if nest.lane is None or not has_matrix_unit(shape.dot, choice.target):
         return "vector"
-    bounds = {"vector": contraction(shape, vectors, best_height(shape, vectors)).seconds}
     refusal = "it shares its kernel"
     if choice.price is not None:
         refusal = matrix_refusal(nest, row, vectors * choice.target.vector_lanes_f32, choice.target)
@@ -215,7 +219,13 @@ def _choose_unit(nest: Nest, node: Reduce, row: Axis, vectors: int, choice: Choi
     heights = {"vector": best_height(shape, vectors)}
     if not refusal:
         heights["matrix"] = matrix_heights(row, vectors)[-1]
-        bounds["matrix"] = matrix_contraction(shape, vectors, heights["matrix"])
+
+    def seconds(expected: Expected) -> dict[str, float]:
+        shape = _product(nest, node, row, expected, choice.target)
+        found = {"vector": contraction(shape, vectors, heights["vector"]).seconds}
+        return found if refusal else found | {"matrix": matrix_contraction(shape, vectors, heights["matrix"])}
+
+    bounds = choice.weighed(_sizes(nest), seconds)
     prices = choice.predicted(bounds, lambda name: made(heights[name], name), lambda name: 1.0)
     reason = refusal or "an instruction of the matrix unit sums words of 16 rows by 16 lanes"
     return choice.cheapest("schedule.unit", prices, reason, failed)
@@ -234,8 +244,12 @@ def _choose_height(
 ) -> int:
     """Rows of the register tile."""
     if unit == "matrix":
-        shape = _product(nest, node, row, choice)
-        bounds = {str(h): matrix_contraction(shape, vectors, h) for h in matrix_heights(row, vectors)}
+
+        def in_matrix(expected: Expected) -> dict[str, float]:
+            shape = _product(nest, node, row, expected, choice.target)
+            return {str(h): matrix_contraction(shape, vectors, h) for h in matrix_heights(row, vectors)}
+
+        bounds = choice.weighed(_sizes(nest), in_matrix)
         prices = choice.predicted(bounds, lambda name: made(int(name), unit), lambda name: 1 - HIGHER * int(name))
         return int(choice.cheapest("schedule.height", prices, "the registers of the matrix unit hold 16 rows each"))
     highest, extent = most_rows(vectors, node.dtype, choice.target), row.extent.constant
@@ -246,13 +260,18 @@ def _choose_height(
         reason = f"neighbouring rows share the operand's loads, more than {WINDOW_ROWS} need too many registers"
         heights = [*(str(height) for height in range(1, most + 1)), *failed]
         return int(choice.preferred("schedule.height", heights, str(min(most, WINDOW_ROWS)), reason, failed))
-    shape = _product(nest, node, row, choice)
     crowded = choice.target.registers(node.dtype) - HELD
-    bounds: dict[str, float] = {}
-    for height in range(1, most + 1):
-        bounds[str(height)] = contraction(shape, vectors, height).seconds
-        if paired and height > 1 and (height + 1) * vectors + 1 > crowded:
-            bounds[str(height)] *= CROWDED
+
+    def seconds(expected: Expected) -> dict[str, float]:
+        shape = _product(nest, node, row, expected, choice.target)
+        found: dict[str, float] = {}
+        for height in range(1, most + 1):
+            found[str(height)] = contraction(shape, vectors, height).seconds
+            if paired and height > 1 and (height + 1) * vectors + 1 > crowded:
+                found[str(height)] *= CROWDED
+        return found
+
+    bounds = choice.weighed(_sizes(nest), seconds)
     # At equal cost the tallest tile: it reads the vectorised operand the least often.
     prices = choice.predicted(bounds, lambda name: made(int(name), unit), lambda name: 1 - HIGHER * int(name))
     reason = "accumulators fill the registers, and few tiles are partial"
@@ -324,7 +343,7 @@ def _spans(
     operand = (
         expected.product(axis.extent for axis in apart) * each * expected.product(axis.extent for axis in grid.of_rows)
     )
-    shape = _product(nest, node, row, choice)
+    shape = _product(nest, node, row, choice.expected, choice.target)
     arithmetic = contraction(shape, vectors, height).seconds
     prices: dict[str, float] = {}
     for blocks in (1, target.cores, 2 * target.cores):
