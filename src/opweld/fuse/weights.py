@@ -23,7 +23,8 @@ from opweld.fuse.region import Kind, classify, operand_of, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.dim import floordiv
+from opweld.tensor.axes import split
+from opweld.tensor.dim import Dim, floordiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, Reduce, binary, cast, load, loads, reduce, transform
 from opweld.tensor.integer_weights import BLOCKS, Weights, block_length, quantize_blocks, quantize_weights
@@ -88,6 +89,12 @@ class _Form:
         """What stands for an element."""
         return binary("mul", cast(self.codes, DType.F32), self.scale)
 
+    def codes_at(self, indices: tuple[Dim, ...]) -> Load:
+        """The integer at other indices."""
+        found = load(self.codes.tensor, self.codes.dtype, indices)
+        assert isinstance(found, Load)
+        return found
+
 
 class _Rounding:
     def __init__(self, program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> None:
@@ -116,21 +123,34 @@ class _Rounding:
         product = product_by_weights(item, self._constants)
         if product is None:
             return (item,)
-        form, fixed = self._decided(item, product)
+        in_words = self._in_words(item, product)
+        form, fixed = self._decided(item, product, in_words)
         if form is None:
             return (item,)
         if fixed:
+            split_item, apart = in_words
             codes = self._made[form.codes.tensor]
-            assert isinstance(product.x, Load)
-            return self._fixed.sums(item, product.summed, product.x, form.codes, form.scale, codes)
+            assert isinstance(apart.x, Load)
+            return self._fixed.sums(
+                split_item, apart.summed, apart.x, form.codes_at(apart.w.indices), form.scale, codes
+            )
         total = reduce("sum", product.summed.axes, binary("mul", product.x, form.value))
         return (replace(item, body=transform(item.body, lambda node: total if node is product.summed else None)),)
 
+    def _in_words(self, item: Tensor, product: ProductByWeights) -> tuple[Tensor, ProductByWeights]:
+        """The product whose neighbours words hold, and the tensor that it is: of a sum over heads and their elements as
+        one axis, neighbours are those along the elements."""
+        made = replace(item, body=split((), item.body, ())[1])
+        found = None if made.body is item.body else product_by_weights(made, self._constants)
+        return (item, product) if found is None else (made, found)
+
     # ------------------------------------------------------------------------------------------------- the decision
 
-    def _decided(self, item: Tensor, product: ProductByWeights) -> tuple[_Form | None, bool]:
+    def _decided(
+        self, item: Tensor, product: ProductByWeights, in_words: tuple[Tensor, ProductByWeights]
+    ) -> tuple[_Form | None, bool]:
         """The form that the weights of a product take, None where they stay floats; whether they are multiplied in
-        fixed point."""
+        fixed point, `in_words`."""
         w, asked = product.w, ASKED[self._program.precision]
         constant = self._constants[w.tensor]
         elements = int(np.prod(constant.shape))
@@ -151,13 +171,15 @@ class _Rounding:
             factor = Factor(*factor, sizes[name], DType.F32.bytes * elements)
             seconds[name], floats = self._prices.weights(item, product.summed, factor)
             if name == "int8":
-                refusal = self._fixed.refusal(item, product.summed, product.x, form.codes)
+                made, apart = in_words
+                codes = form.codes_at(apart.w.indices)
+                refusal = self._fixed.refusal(made, apart.summed, apart.x, codes)
                 if refusal:
                     failed[FIXED] = refusal
                 else:
                     forms[FIXED], sizes[FIXED] = form, sizes[name]
-                    assert isinstance(product.x, Load)
-                    seconds[FIXED] = self._fixed.seconds(item, product.summed, product.x, form.codes, sizes[name])
+                    assert isinstance(apart.x, Load)
+                    seconds[FIXED] = self._fixed.seconds(made, apart.summed, apart.x, codes, sizes[name])
         ways = {name: name for name in asked if name in forms}
         if FIXED in forms and seconds[FIXED] < FEWER * seconds["int8"]:
             ways["int8"] = FIXED

@@ -135,6 +135,39 @@ def test_what_several_products_read_is_split_once() -> None:
     assert len(kernels) <= 6  # steps, bytes, and of each product its sums and what puts them together
 
 
+@pytest.mark.parametrize("head", [8, 6])
+def test_neighbours_of_merged_heads_are_those_of_one_head(head: int) -> None:
+    """What attention gives, [heads, rows, head], as the projection behind it reads it. Heads of 6 have words that lie
+    across two."""
+    heads, rows = 4, 3
+    weights = weights_of(heads * head, 17)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+            helper.make_node("Reshape", ["t", "shape"], ["m"]),
+            helper.make_node("MatMul", ["m", "w"], ["y"]),
+        ],
+        "merged",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [heads, rows, head])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array([rows, -1]), "shape"), numpy_helper.from_array(weights, "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    model = onnx.ModelProto.SerializeToString(made)
+    (decision,) = decisions_of(model, "int8-weights", "x86-64-v3")
+    assert (FIXED in decision.failed) == (head == 6)
+    if head == 6:
+        assert "4 at a time" in str(decision.failed[FIXED])
+        return
+    x = np.random.default_rng(1).standard_normal((heads, rows, head)).astype(np.float32)
+    (y,) = fixed_point(model, x)
+    rounded = quantize_weights(weights, 1).values().astype(np.float64)
+    wide = x.transpose(1, 0, 2).reshape(rows, -1).astype(np.float64)
+    # See above: half a step of the row's largest, by all weights, and a few roundings.
+    reach = np.abs(wide).max(axis=1, keepdims=True) * np.abs(rounded).sum(axis=0)
+    assert (np.abs(y - wide @ rounded) <= 8 * 2.0**-24 * (reach + np.abs(wide @ rounded))).all()
+
+
 def test_sums_that_are_none_of_words_are_not_in_fixed_point() -> None:
     (decision,) = decisions_of(model_of(weights_of(62, 17), "rows"), "int8-weights")
     assert "4 at a time" in str(decision.failed[FIXED])
