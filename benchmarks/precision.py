@@ -202,7 +202,7 @@ def page(found: Sequence[Measured], quantisers: Mapping[str, Any], about: Mappin
         "# Precision: what fewer bits cost, and what they save",
         "",
         "Made by `python -m benchmarks.precision`, whose docstring says what each figure is, and, from",
-        "[Two quantisers](#two-quantisers) on, by `python -m benchmarks.quantisers`.",
+        "[Quantisers](#quantisers) on, by `python -m benchmarks.quantisers`.",
         "",
     ]
     if found:

@@ -1,17 +1,19 @@
-"""What two quantisers make of trained models, scored: opweld's and ONNX Runtime's, given the same samples.
+"""What quantisers make of trained models, scored: opweld's, ONNX Runtime's and NNCF's, given the same samples.
 
     python -m benchmarks.quantisers                  all tasks and precisions; about half an hour
     python -m benchmarks.quantisers ocr --only int8  a part: other rows of docs/precision.json are kept
 
-Every file is scored in ONNX Runtime, so that files are compared and not runtimes; then opweld and, where it is
-installed, OpenVINO run the first samples too, and `apart` says how far answers are from those of ONNX Runtime with its
-optimiser off. `python -m benchmarks.precision --render` writes the page.
+NNCF makes files of int8, where it is installed (pip install nncf). Every file is scored in ONNX Runtime, so that files
+are compared and not runtimes; then opweld and, where it is installed, OpenVINO run the first samples too, and `apart`
+says how far answers are from those of ONNX Runtime with its optimiser off.
+`python -m benchmarks.precision --render` writes the page.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import tempfile
 import time
@@ -84,6 +86,20 @@ def _static(task: Task, out: Path) -> str:
     return remark
 
 
+def _nncf(task: Task, out: Path) -> str:
+    import nncf  # pyright: ignore
+
+    model = onnx.load(task.model)
+    library: Any = nncf
+    kind = library.ModelType.TRANSFORMER if "MiniLM" in task.name else None
+    made = library.quantize(
+        at_opset(model, 17) if opset_of(model) < 17 else model, library.Dataset(task.calibration), model_type=kind,
+        preset=library.QuantizationPreset.MIXED, subset_size=len(task.calibration),
+    )  # fmt: skip
+    onnx.save(made, out)
+    return "nncf.quantize, mixed preset, biases corrected"
+
+
 def _dynamic(task: Task, out: Path) -> str:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -110,6 +126,7 @@ def _nbits(task: Task, out: Path) -> str:
 MAKERS: dict[tuple[str, str], Maker] = {
     ("int8", "opweld"): _ours("int8"),
     ("int8", "ONNX Runtime"): _static,
+    ("int8", "NNCF"): _nncf,
     ("int8-weights", "opweld"): _ours("int8-weights"),
     ("int8-weights", "ONNX Runtime"): _dynamic,
     ("int4-weights", "opweld"): _ours("int4-weights"),
@@ -124,6 +141,8 @@ def measured(task: Task, only: Sequence[str], rows: dict[str, dict[str, Any]], k
     yield
     for (precision, by), make in MAKERS.items():
         if only and precision not in only:
+            continue
+        if by == "NNCF" and importlib.util.find_spec("nncf") is None:
             continue
         name = f"{key}/{precision}/{by}"
         with tempfile.TemporaryDirectory() as folder:
@@ -201,12 +220,12 @@ def tables(held: Mapping[str, Any]) -> list[str]:
     """The lines of the page that tell the rows."""
     rows = dict(sorted(held.get("rows", {}).items(), key=lambda item: ORDER.index(item[0])))
     lines = [
-        "# Two quantisers",
+        "# Quantisers",
         "",
         "Trained models, scored. Every file is run by ONNX Runtime, so that files are compared and not runtimes.",
         "`apart` is how far a runtime's answers are from those of ONNX Runtime with its optimiser off, which computes",
         "what the file says to the letter, as a part of their size: with int8 activations a step of a scale here and",
-        "there, which the layers that follow carry on. Both quantisers are given the same samples, and none of them is",
+        "there, which the layers that follow carry on. All quantisers are given the same samples, and none of them is",
         "scored. Rows that are missing have not been measured yet.",
         "",
         held.get("versions", ""),
@@ -251,7 +270,7 @@ def main() -> None:
     data: dict[str, Any] = json.loads(ROWS.read_text()) if ROWS.exists() else {}
     held = data.setdefault("quantisers", {"versions": "", "rows": {}})
     for key in arguments.tasks or TASKS:
-        packages = ("onnxruntime", "openvino")
+        packages = ("onnxruntime", "openvino", "nncf")
         installed = [p for p in packages if any(True for _ in importlib.metadata.distributions(name=p))]
         told = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in installed)
         held["versions"] = f"opweld {opweld.__version__}, {told}; {_processor()}."
