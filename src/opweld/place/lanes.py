@@ -25,7 +25,7 @@ from opweld.schedule.cost import (
     padded,
     traffic,
 )
-from opweld.schedule.expected import Expected, weighed
+from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import WIDEST
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, product
@@ -298,7 +298,8 @@ def _choose_vectors(
         prices = {str(count): (2 * abs(count - 2) + 1) * 1e-9 for count in counts}
     else:
         sizes = [axis.extent for axis in rows]
-        elsewhere = expected.elsewhere(sizes)
+        # Of few rows weights are read as fast as memory gives them, however many vectors a tile has.
+        floor = traffic(held, target) if expected.elsewhere(sizes) else 0.0
 
         def seconds(at: Expected) -> dict[str, float]:
             shape = Product(
@@ -310,12 +311,10 @@ def _choose_vectors(
                 target,
                 dot=dot_of(node),
             )
-            # Of few rows weights are read as fast as memory gives them, however many vectors a tile has.
-            floor = traffic(held, target) if elsewhere else 0.0
             times = {count: contraction(shape, count, best_height(shape, count)).seconds for count in counts}
             return {str(count): max(floor, time) * _breadth(count) for count, time in times.items()}
 
-        prices = weighed(seconds(expected), [seconds(at) for at in elsewhere])
+        prices = expected.weighed(sizes, seconds)
     chosen = ledger.decide(
         rule="schedule.vectors",
         site=tensor.origin,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.expected import Expected, weighed
 from opweld.schedule.schedule import MemberSchedule
 from opweld.target import Target
-from opweld.tensor.dim import Dim
 
 TRIED = 4
 """The most alternatives of a decision that are realised and predicted."""
@@ -71,10 +70,6 @@ class Choice:
             found = {name: seconds * worth(name) for name, seconds in weighed(own, elsewhere).items()}
             best = min(found.values())
         return {name: found.get(name, max(bound, best * ABOVE)) for name, bound in bounds.items()}
-
-    def weighed(self, sizes: Iterable[Dim], seconds: Callable[[Expected], Mapping[str, float]]) -> dict[str, float]:
-        """Seconds of alternatives by a closed form that depends on these sizes; see `expected.weighed`."""
-        return weighed(seconds(self.expected), [seconds(other) for other in self.expected.elsewhere(sizes)])
 
     def cheapest(
         self, rule: str, seconds: Mapping[str, float], reason: str, failed: Mapping[str, str] | None = None

@@ -7,7 +7,7 @@ What a variant assumes to be one number is that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from opweld.errors import OptionError
 from opweld.interface import plain_name
@@ -70,6 +70,10 @@ class Expected:
         symbols = {symbol for size in sizes for symbol in symbols_of(size)} - self._told
         free = [symbol for symbol in symbols if values.get(symbol) == BATCH]
         return tuple(Expected(values | dict.fromkeys(free, size), self._told) for size in BATCHES if free)
+
+    def weighed(self, sizes: Iterable[Dim], seconds: Callable[[Expected], Mapping[str, float]]) -> dict[str, float]:
+        """Seconds of alternatives, by a closed form that depends on these sizes, weighed beside those elsewhere."""
+        return weighed(seconds(self), [seconds(other) for other in self.elsewhere(sizes)])
 
     def product(self, sizes: Iterable[Dim]) -> int:
         """The expected value of a product of sizes."""

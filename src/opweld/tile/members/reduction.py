@@ -225,7 +225,7 @@ def _choose_unit(nest: Nest, node: Reduce, row: Axis, vectors: int, choice: Choi
         found = {"vector": contraction(shape, vectors, heights["vector"]).seconds}
         return found if refusal else found | {"matrix": matrix_contraction(shape, vectors, heights["matrix"])}
 
-    bounds = choice.weighed(_sizes(nest), seconds)
+    bounds = choice.expected.weighed(_sizes(nest), seconds)
     prices = choice.predicted(bounds, lambda name: made(heights[name], name), lambda name: 1.0)
     reason = refusal or "an instruction of the matrix unit sums words of 16 rows by 16 lanes"
     return choice.cheapest("schedule.unit", prices, reason, failed)
@@ -249,7 +249,7 @@ def _choose_height(
             shape = _product(nest, node, row, expected, choice.target)
             return {str(h): matrix_contraction(shape, vectors, h) for h in matrix_heights(row, vectors)}
 
-        bounds = choice.weighed(_sizes(nest), in_matrix)
+        bounds = choice.expected.weighed(_sizes(nest), in_matrix)
         prices = choice.predicted(bounds, lambda name: made(int(name), unit), lambda name: 1 - HIGHER * int(name))
         return int(choice.cheapest("schedule.height", prices, "the registers of the matrix unit hold 16 rows each"))
     highest, extent = most_rows(vectors, node.dtype, choice.target), row.extent.constant
@@ -271,7 +271,7 @@ def _choose_height(
                 found[str(height)] *= CROWDED
         return found
 
-    bounds = choice.weighed(_sizes(nest), seconds)
+    bounds = choice.expected.weighed(_sizes(nest), seconds)
     # At equal cost the tallest tile: it reads the vectorised operand the least often.
     prices = choice.predicted(bounds, lambda name: made(int(name), unit), lambda name: 1 - HIGHER * int(name))
     reason = "accumulators fill the registers, and few tiles are partial"
