@@ -23,6 +23,7 @@ _FAMILIES = (
     "comparisons",
     "convolutions",
     "creation",
+    "detection",
     "histograms",
     "indexing",
     "movement",
