@@ -183,16 +183,18 @@ def build_artifact(
         external = {name: cache.file_digest(origin.folder / name) for name in source.external}
         with WeightsFile(images) as weights:
             made = generate(source, options, target, weights, reported, stages)
-        built = Built(folder, external, made, ledger)
-        if check:
-            built.check()
-        files.mkdir()
-        needed = stages.write(made.model, target, files, reported, reported.built)
+            built = Built(folder, external, made, ledger)
+            if check:
+                built.check()
+            files.mkdir()
+            needed = stages.write(made.model, target, files, reported, reported.built)
+            digest = weights.finish()
     artifact.write(
         folder,
         manifest=_manifest(made, options, target, backend.name, needed),
         files=files,
         weights=images,
+        digests={artifact.WEIGHTS: digest},
         ledger_json=ledger.dumps(),
         schedules=print_schedules(made.schedules, ledger),
         graph_json=made.record.dumps(),

@@ -36,8 +36,12 @@ def decoded(kind: type[T], text: str, where: str) -> T:
 
 def plain(value: object) -> Any:
     """A value that `typed` makes, as dicts, lists, texts and numbers, which JSON takes."""
-    if dataclasses.is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in _names(type(value))}
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    names = _names(kind)
+    if names is not None:
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, tuple | list):
         return [plain(item) for item in cast("Sequence[object]", value)]
     if isinstance(value, Mapping):
@@ -45,9 +49,14 @@ def plain(value: object) -> Any:
     return value
 
 
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+"""What nearly all values are."""
+
+
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(entry.name for entry in dataclasses.fields(kind))
+def _names(kind: Any) -> tuple[str, ...] | None:
+    """The names of the fields of a dataclass; None of other types."""
+    return tuple(entry.name for entry in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
 
 
 def _parse(kind: Any, data: object, where: str) -> Any:

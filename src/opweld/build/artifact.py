@@ -10,9 +10,10 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Final
 
 from opweld.build.cache import Cache
@@ -140,6 +141,7 @@ def write(
     ledger_json: str,
     schedules: str = "",
     graph_json: str = "",
+    digests: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
     """Writes the artifact `folder`, replacing an artifact that is there, and returns the manifest with its `files`.
 
@@ -153,6 +155,7 @@ def write(
         weights: the packed constants: a file, moved, or pieces, one after the other.
         ledger_json, schedules, graph_json: what was decided, how kernels are computed, what became of the graph's
             nodes.
+        digests: the SHA-256 of files, by name, where they are known already.
 
     Raises ArtifactError when the place cannot be written, or holds something that is no artifact.
     """
@@ -164,7 +167,8 @@ def write(
         (workspace / SCHEDULES).write_text(schedules, encoding="utf-8")
         (workspace / GRAPH).write_text(graph_json, encoding="utf-8")
         described = dict.fromkeys((*manifest.needed, *TOLD))
-        manifest = dataclasses.replace(manifest, files={name: _describe(workspace / name) for name in described})
+        infos = {name: _describe(workspace / name, digests.get(name)) for name in described}
+        manifest = dataclasses.replace(manifest, files=infos)
         (workspace / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
 
@@ -237,9 +241,10 @@ def _write_weights(weights: Path | Iterable[bytes | memoryview], target: Path) -
             file.write(piece)
 
 
-def _describe(path: Path) -> FileInfo:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+def _describe(path: Path, digest: str | None = None) -> FileInfo:
+    if digest is None:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileInfo(path.stat().st_size, digest)
 
 

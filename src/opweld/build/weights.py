@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -46,7 +47,8 @@ class WeightsFile:
     """Images one after the other, equal ones once. `size`: bytes so far.
 
     Images are told apart by their size and the checksum of a sample. Only those that share these are hashed: it takes as
-    long as writing them, and few images are alike."""
+    long as writing them, and few images are alike. A thread writes an image, and digests it, while the next one is made.
+    """
 
     def __init__(self, path: Path) -> None:
         self.size = 0
@@ -55,6 +57,10 @@ class WeightsFile:
         self._hashed: dict[tuple[int, int], dict[bytes, int]] = {}
         """Where images are that share these, by their hash."""
         self._file = path.open("w+b")
+        self._digest = hashlib.sha256()
+        self._writer = ThreadPoolExecutor(1, "opweld weights")
+        self._last: Future[None] | None = None
+        """The image that is being written."""
 
     def __enter__(self) -> WeightsFile:
         return self
@@ -62,10 +68,12 @@ class WeightsFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._writer.shutdown()
         self._file.close()
 
     def put(self, name: str, image: Callable[[], np.ndarray[Any, Any]]) -> int:
-        """Appends the image, aligned, unless the same bytes are there; returns the offset."""
+        """Appends the image, aligned, unless the same bytes are there; returns the offset. Raises OSError, also for
+        the image before."""
         data = np.ascontiguousarray(image()).view(np.uint8).reshape(-1)
         sample = np.ascontiguousarray(data[:: max(1, data.nbytes // _SAMPLE)])
         alike = data.nbytes, zlib.crc32(sample.data)
@@ -78,13 +86,25 @@ class WeightsFile:
             found = hashed.setdefault(_hash(data.data), offset)
             if found != offset:
                 return found
-        padding = -data.nbytes % ALIGNMENT
-        self._file.write(data.data)
-        self._file.write(b"\0" * padding)
-        self.size += data.nbytes + padding
+        self.finish()
+        self._last = self._writer.submit(self._append, data.data)
+        self.size += data.nbytes + -data.nbytes % ALIGNMENT
         return offset
 
+    def finish(self) -> str:
+        """Waits until all is written; the SHA-256 of the file, in hexadecimal. Raises OSError."""
+        if self._last is not None:
+            self._last.result()
+        self._file.flush()
+        return self._digest.hexdigest()
+
+    def _append(self, data: memoryview) -> None:
+        for piece in (data, bytes(-data.nbytes % ALIGNMENT)):
+            self._file.write(piece)
+            self._digest.update(piece)
+
     def _read(self, offset: int, size: int) -> bytes:
+        self.finish()
         self._file.seek(offset)
         data = self._file.read(size)
         self._file.seek(self.size)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir
 from numpy.typing import NDArray
@@ -42,8 +41,8 @@ class FileNode:
 
 @dataclass(frozen=True, eq=False)
 class FileTensor:
-    """A stored tensor. is_float, is_weight: of floats; of floats or of integers of at most 8 bits. read: what maps or
-    reads it."""
+    """A stored tensor. is_float, is_weight: of floats; of floats or of integers of at most 8 bits. read: what reads
+    it."""
 
     name: str
     shape: tuple[int, ...]
@@ -109,10 +108,7 @@ def _tensor(name: str, tensor: onnx.TensorProto, path: Path) -> FileTensor:
     def read() -> NDArray[Any]:
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             return onnx_ir.serde.deserialize_tensor(tensor).numpy()
-        if not np.prod(shape):
-            return np.zeros(shape, dtype.numpy())
-        extent = external_extent(tensor, path)
-        return np.memmap(extent.path, dtype.numpy(), "r", extent.offset, shape)
+        return external_extent(tensor, path).read(dtype, shape)
 
     is_float = dtype.is_floating_point()
     return FileTensor(name, shape, is_float, is_float or (dtype.is_integer() and dtype.bitwidth <= 8), read)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
 
 from opweld.errors import ModelError
 
@@ -17,11 +22,54 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Extent:
-    """A run of bytes of a file, links resolved."""
+    """A run of bytes of a file, links resolved; `version` tells the file from what takes its place later."""
 
     path: Path
     offset: int
     length: int
+    version: Version
+
+    def read(self, dtype: ir.DataType, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The tensor that is stored here. The file is opened anew, since a model may have more files than a process
+        may have open, and read, since one that is cut short while it is mapped ends the process.
+
+        Raises ModelError when it cannot be read or has changed."""
+        count = np.prod(shape, dtype=object)
+        if not count:
+            return np.zeros(shape, dtype.numpy())
+        data = np.empty(-(-int(count) * dtype.bitwidth // 8), np.uint8)
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(self.offset)
+                same = version_of(os.fstat(file.fileno())) == self.version and _filled(file, data)
+        except OSError as error:
+            raise ModelError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        if not same:
+            raise ModelError(f"{self.path} has changed since the model was opened. Open the model again.")
+        if dtype.bitwidth >= 8:
+            return data.view(dtype.numpy()).reshape(shape)
+        packed = onnx.TensorProto(dims=shape, data_type=dtype.value, raw_data=data.tobytes())
+        return ir.serde.deserialize_tensor(packed).numpy()
+
+
+Version = tuple[int, int, int]
+"""The inode, size in bytes and time of change in ns of a file."""
+
+
+def version_of(status: os.stat_result) -> Version:
+    """What tells a file from another, and from itself when it was written again."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _filled(file: io.FileIO, data: NDArray[np.uint8]) -> bool:
+    """Reads until `data` is full; False where the file ends before."""
+    rest = data.data
+    while rest.nbytes:
+        count = file.readinto(rest)
+        if not count:
+            return False
+        rest = rest[count:]
+    return True
 
 
 def external_extent(tensor: onnx.TensorProto, model: Path | None) -> Extent:
@@ -62,7 +110,8 @@ def external_extent(tensor: onnx.TensorProto, model: Path | None) -> Extent:
 
 
 def _extent(title: str, fields: dict[str, str], path: Path) -> Extent:
-    size = path.stat().st_size
+    status = path.stat()
+    size = status.st_size
     try:
         offset = int(fields.get("offset") or 0)
         length = int(fields["length"]) if fields.get("length") else size - offset
@@ -74,4 +123,4 @@ def _extent(title: str, fields: dict[str, str], path: Path) -> Extent:
             f"which has {size}. The file is truncated or belongs to another model."
         )
 
-    return Extent(path, offset, length)
+    return Extent(path, offset, length, version_of(status))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
@@ -20,8 +19,9 @@ from opweld.frontend import isolated
 from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text, external_files
 from opweld.frontend.contributed import MICROSOFT, move_misplaced
 from opweld.frontend.definitions import declared_types, expand_operators
-from opweld.frontend.external import external_extent
+from opweld.frontend.external import Version, external_extent, version_of
 from opweld.frontend.inferred import library_of
+from opweld.frontend.light import read_light
 from opweld.frontend.opset import MARK, Stripped, convert, inline_functions, operators_of, restore_declared
 from opweld.frontend.order import sort_nodes
 from opweld.frontend.output_shapes import Library
@@ -70,12 +70,30 @@ def load_file(model: str | Path | bytes | onnx.ModelProto, specialisation: Speci
     """A valid model at opset `OPSET`, ready for inference.
 
     `model` is a path, the bytes of a file, or a ModelProto (left untouched). Weights are not copied: they remain in the
-    parsed file, or in external files by reference. Initializers that are graph inputs too become constants. Names of
-    inputs and outputs, their declared dims, and the producer are kept; names of nodes are made unique. `specialisation`
-    defines what must be known about inputs that are not tensors. Raises ModelError for whatever is malformed or unsafe,
-    UnspecifiedError when more must be known, UnsupportedError for what is valid but not supported.
+    parsed model, or in the file or its external files, and are read whenever they are called for. Initializers that
+    are graph inputs too become constants. Names of inputs and outputs, their declared dims, and the producer are kept;
+    names of nodes are made unique. `specialisation` defines what must be known about inputs that are not tensors.
+    Raises ModelError for whatever is malformed or unsafe, UnspecifiedError when more must be known, UnsupportedError
+    for what is valid but not supported.
     """
-    return load_read(*read_model(model), specialisation)
+    light = _light(Path(model)) if isinstance(model, str | Path) else None
+    if light is None:
+        return load_read(*read_model(model), specialisation)
+    proto, path, version = light
+    loaded = load_read(proto, path, specialisation)
+    if version_of(path.stat()) != version:  # so that weights are those of this model
+        raise ModelError(f"{path} has changed since the model was opened. Open the model again.")
+    return replace(loaded, external=tuple(name for name in loaded.external if name != path.name))
+
+
+def _light(path: Path) -> tuple[onnx.ModelProto, Path, Version] | None:
+    """A model whose weights stay in its file, and the version of the file; None where `read_model` is to read it."""
+    try:
+        version = version_of(path.stat())
+        proto = read_light(path)
+    except (OSError, ValueError):
+        return None
+    return None if proto is None else (proto, path, version)
 
 
 def load_read(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation | None = None) -> Loaded:
@@ -267,10 +285,7 @@ def _weight(tensor: onnx.TensorProto, path: Path | None) -> ir.TensorProtocol:
     extent, dtype, shape = external_extent(tensor, path), ir.DataType(tensor.data_type), tuple(tensor.dims)
 
     def read() -> ir.TensorProtocol:
-        array = np.zeros(shape, dtype.numpy())
-        if array.size:
-            array = np.memmap(extent.path, array.dtype, "r", extent.offset, shape)
-        return ir.Tensor(array, dtype)
+        return ir.Tensor(extent.read(dtype, shape), dtype)
 
     # Not ir.ExternalTensor, which refuses files with several hard links, as installers create them.
     return ir.LazyTensor(read, dtype, ir.Shape(shape), name=tensor.name)

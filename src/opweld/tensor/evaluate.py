@@ -72,6 +72,14 @@ def evaluate_tensor(
     return evaluator.run(env)
 
 
+def moved_tensor(tensor: Tensor, env: Mapping[str, Array]) -> Array:
+    """All elements of a tensor that only loads another one (see `evaluate_tensor`), without a copy where they are a
+    strided view of it, as transposed weights are. Not to be written to."""
+    evaluator = Evaluator(tensor.name, tensor.axes, tensor.body, {}, False, tensor.origin)
+    view = evaluator.view(env)
+    return evaluator.run(env) if view is None else view
+
+
 class Evaluator:
     """One body prepared for evaluation, repeatedly with other values if needed (the steps of a scan)."""
 
@@ -129,6 +137,15 @@ class Evaluator:
                 result[place] = self._spread(cells, self.axes)
         self.memo = {}
         return result
+
+    def view(self, env: Mapping[str, Array]) -> Array | None:
+        """The elements without a copy; None if the body is no load of elements that lie at steady strides."""
+        node = self.body
+        if not isinstance(node, Load) or node.guards or node.tensor not in env:
+            return None
+        array = env[node.tensor]
+        cells = self._affine_view(array, node.indices) if array.ndim == len(node.indices) else None
+        return None if cells is None else self._spread(cells, self.axes)
 
     def _block(self, kept: set[Expr]) -> Cells:
         """The body over the current ranges; nodes in `kept` are the same for every block and stay in the memo."""

@@ -17,7 +17,7 @@ from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Atom, Axis, Dim, Value, as_dim, atoms_of
 from opweld.tensor.discontinuous import has_nan_edge, is_discontinuous
 from opweld.tensor.dtype import DType
-from opweld.tensor.evaluate import evaluate_tensor
+from opweld.tensor.evaluate import evaluate_tensor, moved_tensor
 from opweld.tensor.expr import (
     Binary,
     Cast,
@@ -371,7 +371,7 @@ def _reader(tensor: Tensor, value: Known, stored: Mapping[str, Callable[[], Arra
 
     def read() -> Array:
         if moved:
-            return evaluate_tensor(tensor, {name: stored[name]() for name in names})
+            return moved_tensor(tensor, {name: stored[name]() for name in names})
         with np.errstate(all="ignore"):
             return np.ascontiguousarray(apply_cast(value.read(), tensor.dtype.numpy)).reshape(shape)
 

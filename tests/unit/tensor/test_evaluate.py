@@ -13,7 +13,7 @@ from opweld.errors import OpweldError
 from opweld.tensor import evaluate
 from opweld.tensor.dim import Axis, Symbol, Value, mod
 from opweld.tensor.dtype import DType
-from opweld.tensor.evaluate import evaluate_tensor
+from opweld.tensor.evaluate import evaluate_tensor, moved_tensor
 from opweld.tensor.expr import Expr, binary, cast, const, index, load, reduce, select, unary
 from opweld.tensor.program import Tensor
 from tests.unit.tensor.programs import BOOL, F32, I64, Array, axes, f32, normal, read
@@ -128,6 +128,23 @@ def test_a_failed_guard_gives_the_fill_without_looking_at_the_index() -> None:
     row = Value(read("k", i, dtype=I64), 4).dim
     body = load("a", F32, (row,), (2 - i.dim,), f32(-1))
     assert over(4, body, i, a=np.arange(4, dtype=np.float32), k=np.array([3, 0, 2, 99])).tolist() == [3, 0, 2, -1]
+
+
+def test_what_lies_at_steady_strides_is_moved_without_a_copy() -> None:
+    w = normal(6, 8)
+    i, j = axes(i=4, j=6)
+    steady = {
+        "transposed": (read("w", j, 2 * i.dim + 1), w[:, 1::2].T),
+        "repeated": (read("w", 3, i), np.repeat(w[3, :4][:, None], 6, axis=1)),
+    }
+    for body, expected in steady.values():
+        moved = moved_tensor(Tensor("y", F32, (i, j), body), {"w": w})
+        assert np.shares_memory(moved, w) and np.array_equal(moved, expected)
+    padded = Tensor("y", F32, (i, j), load("w", F32, (j.dim, i.dim), (2 - i.dim,), f32(0)))
+    expected = np.where(np.arange(4)[:, None] <= 2, w.T[:4], 0)
+    assert np.array_equal(moved_tensor(padded, {"w": w}), expected)
+    with pytest.raises(OpweldError, match="outside"):
+        moved_tensor(Tensor("y", F32, (i, j), read("w", j, 3 * i.dim)), {"w": w})
 
 
 def test_a_fault_in_a_reduction_and_in_a_product_is_found() -> None:
