@@ -51,7 +51,8 @@ CacheOption = Annotated[
     str | None,
     typer.Option(
         "--cache", metavar="TYPE",
-        help="What keys and values are kept as: f32, or f16 or bf16, half of the memory; bf16 on a GPU if not given.",
+        help="What keys and values are kept as: f32, or f16 or bf16, half of the memory; if not given, bf16 on a GPU "
+        "and with int8.",
         show_default=False,
     ),
 ]  # fmt: skip

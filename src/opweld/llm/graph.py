@@ -32,19 +32,22 @@ def decoder_graph(
     pool: DType = DType.F32,
     joined: bool = False,
     rounded: bool = False,
+    paired: bool = False,
 ) -> ir.Graph:
     """The graph of a decoder with blocks of so many tokens, whose keys and values are kept as `pool`. joined: whether
     queries, keys and values are computed by one product, for which integers in blocks are decoded. rounded: see
-    `GraphBuilder`.
+    `GraphBuilder`. paired: whether keys and values lie in pairs of bfloat16, see `tensor/paged.py`.
 
     Raises ModelError naming a weight that is missing or of another shape."""
-    return _Builder(config, weights, block, pool, joined, rounded).built()
+    return _Builder(config, weights, block, pool, joined, rounded, paired).built()
 
 
 class _Builder(GraphBuilder):
-    def __init__(self, config: Config, weights: Weights, block: int, pool: DType, joined: bool, rounded: bool) -> None:
+    def __init__(
+        self, config: Config, weights: Weights, block: int, pool: DType, joined: bool, rounded: bool, paired: bool
+    ) -> None:
         super().__init__(config.architecture, weights, rounded)
-        self._config, self._block, self._pool, self._joined = config, block, pool, joined
+        self._config, self._block, self._pool, self._joined, self._paired = config, block, pool, joined, paired
 
     def built(self) -> ir.Graph:
         config = self._config
@@ -57,7 +60,7 @@ class _Builder(GraphBuilder):
                 fed[name] = graph_input(name, DType.F32, "T", len(rope.frequencies))
         self._fed = fed
         shape = (config.kv_heads, config.head_size, self._block)
-        pools = [pool_inputs(*shape, self._pool, f".{n}") for n in range(config.layers)]
+        pools = [pool_inputs(*shape, self._pool, f".{n}", self._paired) for n in range(config.layers)]
         self._where = "embedding"
         hidden = self._gathered("embedding", fed["tokens"], (config.vocabulary, config.hidden))
         if config.embedding_scale != 1:

@@ -203,8 +203,15 @@ def step_inputs() -> dict[str, ir.Value]:
     }
 
 
-def pool_inputs(heads: int, size: int, block: int, dtype: DType = DType.F32, end: str = "") -> Pool:
-    """Keys and values in blocks of so many tokens; `end`: of their names."""
+def pool_inputs(
+    heads: int, size: int, block: int, dtype: DType = DType.F32, end: str = "", paired: bool = False
+) -> Pool:
+    """Keys and values in blocks of so many tokens, in pairs or not; `end`: of their names."""
+    if paired:
+        return (
+            graph_input(f"keys{end}", dtype, "blocks", heads, size // 2, block, 2),
+            graph_input(f"values{end}", dtype, "blocks", heads, block // 2, padded_size(size), 2),
+        )
     return (
         graph_input(f"keys{end}", dtype, "blocks", heads, size, block),
         graph_input(f"values{end}", dtype, "blocks", heads, block, padded_size(size)),

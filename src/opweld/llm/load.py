@@ -94,12 +94,13 @@ def load(
         threads: at most so many a step; all processors where None.
         context: the most tokens of a sequence; what the model was made for where None.
         cache: what keys and values are kept as: f32 as they are computed, f16 or bf16 rounded, in half of the memory.
-            None: as `precision`.
+            None: bf16 where `precision` rounds
+            operands, else f32.
         target: what it is compiled for, as `opweld.compile` takes it; on a GPU ("cuda"), integers in blocks are decoded
             when they are loaded.
         precision: what operands of products may be rounded to: fp32, which rounds nothing, bf16, or, on a
-            processor, int8: of products by integers in blocks, in groups of 32 (`tensor/rounded.py`). Where None, bf16
-            on a GPU.
+            processor, int8: of products by integers in blocks, in groups of 64 (`tensor/rounded.py`), and to bf16
+            those of attention where `cache` is bf16. Where None, bf16 on a GPU.
 
     Raises ModelError and UnsupportedError as `open_model`, OptionError for a context that the model was not made for,
     for a cache or a precision that is not there and for int8 on a GPU, ShortageError where the memory has no room for
@@ -107,7 +108,7 @@ def load(
     """
     on_gpu = target_of(target).kind == "gpu"
     precision = precision_name(precision or ("bf16" if on_gpu else "fp32"))
-    cache = cache_type(cache or ("bf16" if precision == "bf16" else "f32"))
+    cache = cache_type(cache or ("f32" if precision == "fp32" else "bf16"))
     opened = open_model(Path(path), context)
     config = opened.config
     longest = _longest(config, context)
@@ -153,7 +154,11 @@ def compiled(
     rounded = precision == "int8"
     if rounded and on_gpu:
         raise OptionError("precision is 'int8', which is for processors; expected fp32 or bf16 on a GPU")
-    source = DecoderSource(opened.config, opened.weights, BLOCK, _identity(opened), CACHES[cache], on_gpu, rounded)
+    # Attention rounds what it multiplies to the type of its keys and values only where products may round it.
+    paired = cache == "bf16" and precision != "fp32" and not on_gpu and opened.config.head_size % 2 == 0
+    source = DecoderSource(
+        opened.config, opened.weights, BLOCK, _identity(opened), CACHES[cache], on_gpu, rounded, paired
+    )
     return compile(
         source,
         progress=progress,

@@ -75,16 +75,17 @@ class LanguageSource(Source):
 class DecoderSource(LanguageSource):
     """A decoder, whose graph `llm/graph.py` makes. pool: what keys and values are kept as. for_gpu: integers in blocks
     are decoded, and products of the same operand are one. rounded: what integers in blocks are multiplied by is
-    rounded to 8 bits."""
+    rounded to 8 bits. paired: keys and values lie in pairs of bfloat16, see `tensor/paged.py`."""
 
     config: Config
     pool: DType = DType.F32
     for_gpu: bool = False
     rounded: bool = False
+    paired: bool = False
 
     def digest(self, cache: Cache) -> str:
         """See `Source.digest`."""
-        return f"decoder {self.block} {self.pool!r} {self.for_gpu} {self.rounded} {self.identity(cache)}"
+        return f"decoder {self.block} {self.pool!r} {self.for_gpu} {self.rounded} {self.paired} {self.identity(cache)}"
 
     def graph(self) -> ir.Graph:
         """See `LanguageSource.graph`."""
@@ -92,7 +93,7 @@ class DecoderSource(LanguageSource):
         from opweld.llm.weights import decoded
 
         weights = decoded(self.weights) if self.for_gpu else self.weights
-        return decoder_graph(self.config, weights, self.block, self.pool, self.for_gpu, self.rounded)
+        return decoder_graph(self.config, weights, self.block, self.pool, self.for_gpu, self.rounded, self.paired)
 
 
 @dataclass(frozen=True, eq=False)

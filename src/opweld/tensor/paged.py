@@ -19,11 +19,15 @@ A row of `work` says which queries a call computes:
 `attend` is one function for each type of the pool (POOLS). Keys lie as [blocks, kv_heads, size, block], values as
 [blocks, kv_heads, block, padded], padded being size rounded up to 16, queries as [tokens, kv_heads * group * size].
 `owners` has the query of each part.
+
+`attend_pairs` reads bfloat16 in pairs, a word each, as matrix units do: two neighbouring features of a key, [blocks,
+kv_heads, size / 2, block, 2], and a feature of two neighbouring keys, [blocks, kv_heads, block / 2, padded, 2]. Queries
+and weights are rounded to bfloat16 there, and l is the sum of rounded weights; sums are float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +48,10 @@ _HEAD = 16
 """Floats of a part before the weighted sum: m, l, and what aligns the rest."""
 _ROWS = 12
 """Of a register tile: OPW_QUERY_ROWS at most."""
+_PAIRED_ROWS = 16
+"""The same of `attend_pairs`: OPW_PAIRS_ROWS at most."""
+_SLICE = 32
+"""Keys of a slice: OPW_PAIRS_KEYS."""
 _LANES = 16
 
 
@@ -75,7 +83,37 @@ def _attend_scratch(numbers: Numbers) -> tuple[tuple[DType, Any], ...]:
     return (DType.F32, _ROWS * CHUNK), (DType.F32, part_size(numbers[6]) * _ROWS), (DType.F32, numbers[6] * _ROWS)
 
 
-def _attend(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+def _pairs_scratch(numbers: Numbers) -> tuple[tuple[DType, Any], ...]:
+    """Rounded queries, scores, weights, and a part, of each row of a register tile; two slices of values."""
+    size, chunk = numbers[6], CHUNK * _PAIRED_ROWS
+    return (
+        (DType.BF16, size * _PAIRED_ROWS),
+        (DType.F32, chunk),
+        (DType.BF16, chunk),
+        (DType.F32, part_size(size) * _PAIRED_ROWS),
+        (DType.BF16, padded_size(size) * 2 * _SLICE),
+    )
+
+
+def _attend_pairs(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+    row, queries, keys, values, *rest = operands
+    _, blocks, _, _, kv_heads, _, size, block, *_ = map(int, numbers)
+    keys = keys.reshape(blocks, kv_heads, size // 2, block, 2).swapaxes(-1, -2)
+    values = values.reshape(blocks, kv_heads, block // 2, padded_size(size), 2).swapaxes(-1, -2)
+    _attend([row, _rounded(queries), keys.ravel(), values.ravel(), *rest], results, numbers, _rounded)
+
+
+def _rounded(x: Array) -> Array:
+    return x.astype(DType.BF16.numpy).astype(x.dtype)
+
+
+def _attend(
+    operands: Sequence[Array],
+    results: Sequence[Array],
+    numbers: Numbers,
+    weigh: Callable[[Array], Array] = lambda weights: weights,
+) -> None:
+    """weigh: rounds weights."""
     row, queries, keys, values, tables, owners = operands
     tokens, blocks, entries, count, kv_heads, group, size, block, window, cap_bits, causal = map(int, numbers)
     token, queried, position, table, head, chunk, end, first, stride, apart = map(int, row)
@@ -101,20 +139,20 @@ def _attend(operands: Sequence[Array], results: Sequence[Array], numbers: Number
                 parts[first + i * stride, head, g] = 0
             for c in range(chunk, end):
                 seen = slice(max(low, c * CHUNK), max(low, min(high, (c + 1) * CHUNK)))
-                found = _part(q[token + i, head, g] @ k[:, seen], v[seen], cap, parts.shape[-1])
+                found = _part(q[token + i, head, g] @ k[:, seen], v[seen], cap, parts.shape[-1], weigh)
                 if apart:
                     parts[first + i * stride + c - chunk, head, g] = found
                 else:
                     _join(parts[first + i * stride, head, g], found)
 
 
-def _part(scores: Array, values: Array, cap: float, width: int) -> Array:
+def _part(scores: Array, values: Array, cap: float, width: int, weigh: Callable[[Array], Array]) -> Array:
     found = np.zeros(width, values.dtype)
     if cap:
         scores = np.tanh(scores / cap) * cap
     if not len(scores) or scores.max() == -np.inf:
         return found
-    weights = np.exp(scores - scores.max())
+    weights = weigh(np.exp(scores - scores.max()))
     found[0], found[1] = scores.max(), weights.sum()
     found[_HEAD:] = weights @ values
     return found
@@ -165,10 +203,16 @@ _SOURCE = '#include "opweld_attend.h"'
 POOLS = {DType.F32: "attend_f32", DType.F16: "attend_f16", DType.BF16: "attend_bf16"}
 """What keys and values may be in memory, and the function that reads them so."""
 
+PAIRED = "attend_pairs"
+"""The function that reads pairs of bfloat16."""
+
 _ATTEND = Function(_attend_parts, _attend_work, _attend, _attend_scratch, tables=5, source=_SOURCE, shared_results=True)
 
 PAGED: dict[str, Function] = {
     **dict.fromkeys(POOLS.values(), _ATTEND),
+    PAIRED: Function(
+        _attend_parts, _attend_work, _attend_pairs, _pairs_scratch, tables=5, source=_SOURCE, shared_results=True
+    ),
     "join_parts": Function(_join_parts, _join_work, _joined, _join_scratch, tables=1, source=_SOURCE),
 }
 """These functions by name."""

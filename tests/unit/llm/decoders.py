@@ -113,11 +113,12 @@ def runner_of(
     pool: DType = DType.F32,
     for_gpu: bool = False,
     rounded: bool = False,
+    paired: bool = False,
     **options: Any,
 ) -> CompiledRunner:
     """The compiled decoder."""
     identity = repr((config.identity(), digest(weights)))
-    source = DecoderSource(config, weights, BLOCK, lambda cache: identity, pool, for_gpu, rounded)
+    source = DecoderSource(config, weights, BLOCK, lambda cache: identity, pool, for_gpu, rounded, paired)
     model = opweld.compile(source, states=STATES, dim_hints={"T": 1}, **options)
     return CompiledRunner(model, config, BLOCK, blocks, config.context)
 

@@ -73,14 +73,17 @@ def test_steps_threads_and_company_change_no_bit(name: str) -> None:
     np.testing.assert_array_equal(np.concatenate(found), whole)
 
 
-@pytest.mark.parametrize(("pool", "bits"), [(DType.F16, 11), (DType.BF16, 8)])
-def test_keys_and_values_may_be_kept_in_half_of_the_memory(pool: DType, bits: int) -> None:
+@pytest.mark.parametrize(
+    ("pool", "paired", "bits"), [(DType.F16, False, 11), (DType.BF16, False, 8), (DType.BF16, True, 8)]
+)
+def test_keys_and_values_may_be_kept_in_half_of_the_memory(pool: DType, paired: bool, bits: int) -> None:
     config, tokens = CONFIGS["gemma"], tokens_of()
     weights = weights_of(config, blocked=True)
-    model = runner_of(config, weights, pool=pool, threads=2)
+    model = runner_of(config, weights, pool=pool, paired=paired, threads=2)
     whole = model.run([Span(tokens, 0, range(20), LENGTH)])
     right = Decoder(config, weights).logits(tokens)
-    # Each key and value is rounded to `bits` of a mantissa; measured 0.7 of that, of keys and values of two layers.
+    # Each key and value is rounded to `bits` of a mantissa, in pairs each query and weight, too; measured 0.7 of that
+    # without pairs, of keys and values of two layers.
     assert np.sqrt(((whole - right) ** 2).mean() / (right**2).mean()) < 2 * 2.0**-bits
     exact = runner("gemma", blocked=True).run([Span(tokens, 0, range(20), LENGTH)])
     assert np.abs(whole - exact).max() > 0
@@ -105,8 +108,10 @@ def test_blocks_that_no_token_sees_may_be_any() -> None:
     assert runner("gemma").window is None, "one of its layers sees all keys"
 
 
-def test_what_other_sequences_left_in_a_block_is_not_seen() -> None:
-    model, tokens = runner("llama"), tokens_of(40)
+@pytest.mark.parametrize("paired", [False, True])
+def test_what_other_sequences_left_in_a_block_is_not_seen(paired: bool) -> None:
+    config, tokens = CONFIGS["llama"], tokens_of(40)
+    model = runner_of(config, weights_of(config), pool=DType.BF16, paired=True) if paired else runner("llama")
     clean = model.run([Span(tokens, 0, (30, 31), 1)])
     memory = model.memory()
     for name in memory:

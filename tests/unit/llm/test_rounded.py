@@ -213,7 +213,7 @@ def test_answers_are_the_same_alone_batched_chunked_cached_and_preempted() -> No
     config = CONFIGS["llama"]
     weights, words = weights_of(config, blocked=True), letters(config.vocabulary)
     several = [request(str(at), prompt, limit=40) for at, prompt in enumerate(prompts(6, 90))]
-    many = runner_of(config, weights, rounded=True, threads=2)
+    many = runner_of(config, weights, rounded=True, pool=DType.BF16, paired=True, threads=2)
     expected = {one.id: answered(Engine(many, words, Settings()), [one]).tokens[one.id] for one in several}
     for settings in (Settings(), Settings(budget=7, rows=5), Settings(budget=40, rows=8), Settings(lookup=4)):
         engine = Engine(many, words, settings)
@@ -221,6 +221,8 @@ def test_answers_are_the_same_alone_batched_chunked_cached_and_preempted() -> No
             told = answered(engine, several)
             assert told.tokens == expected
             assert any(told.cached.values()) == cached
-    few = Engine(runner_of(config, weights, blocks=7, rounded=True, threads=2), words, Settings())
+    few = Engine(
+        runner_of(config, weights, blocks=7, rounded=True, pool=DType.BF16, paired=True, threads=2), words, Settings()
+    )
     assert answered(few, several).tokens == expected
     assert few.statistics.preemptions > 0

@@ -13,12 +13,12 @@ import opweld
 from opweld import ir
 from opweld.compile import Model
 from opweld.errors import ModelError, OpweldError
-from opweld.llm.graph_builder import GraphBuilder, graph_input
+from opweld.llm.graph_builder import GraphBuilder, graph_input, pool_inputs
 from opweld.llm.source import STATES, DecoderSource
 from opweld.llm.step import Span
 from opweld.llm.work import step_feeds
 from opweld.tensor.dtype import DType
-from opweld.tensor.paged import CHUNK, WORK, padded_size
+from opweld.tensor.paged import CHUNK, WORK
 from tests.unit.llm.decoders import PLAIN
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +26,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Attention:
-    """Shapes of one layer of attention, and what it sees. queries: their width, where it is not that of its heads."""
+    """Shapes of one layer of attention, and what it sees. queries: their width, where it is not that of its heads.
+    paired: whether the pool lies in pairs."""
 
     kv_heads: int
     group: int
@@ -36,6 +37,7 @@ class Attention:
     cap: float = 0.0
     pool: DType = DType.F32
     queries: int = 0
+    paired: bool = False
 
     def graph(self) -> ir.Graph:
         """Appends keys and values, then attends to them."""
@@ -47,8 +49,7 @@ class _Layer(GraphBuilder):
         width = own.kv_heads * own.size
         widths = {"q": own.queries or width * own.group, "k": width, "v": width}
         inputs = [graph_input(name, DType.F32, "T", wide) for name, wide in widths.items()]
-        inputs.append(graph_input("keys.0", own.pool, "blocks", own.kv_heads, own.size, own.block))
-        inputs.append(graph_input("values.0", own.pool, "blocks", own.kv_heads, own.block, padded_size(own.size)))
+        inputs += pool_inputs(own.kv_heads, own.size, own.block, own.pool, ".0", own.paired)
         shapes = {"places": ("T", 2), "work": ("W", WORK), "tables": ("E",), "owners": ("P",), "parts": ("T", 2)}
         inputs += [graph_input(name, DType.I64, *shape) for name, shape in shapes.items()]
         q, k, v, keys, values, places, *rest = inputs
@@ -67,9 +68,9 @@ class _Source(DecoderSource):
         return self.attention.graph()
 
 
-def compiled(own: Attention, threads: int = 2) -> Model:
+def compiled(own: Attention, threads: int = 2, target: str = "native") -> Model:
     source = _Source(PLAIN, {}, own.block, partial(_identity, own), attention=own)
-    return opweld.compile(source, states=STATES, dim_hints={"T": 1}, threads=threads)
+    return opweld.compile(source, states=STATES, dim_hints={"T": 1}, threads=threads, target=target)
 
 
 def _identity(own: Attention, cache: object) -> str:
@@ -86,6 +87,8 @@ def meant(own: Attention, q: Array, k: Array, v: Array) -> Array:
     """Attention of a whole text in float64; keys and values are rounded as the pool has them."""
     count = len(q)
     queries = q.astype(np.float64).reshape(count, own.kv_heads, own.group, own.size)
+    if own.paired:
+        queries = queries.astype(own.pool.numpy).astype(np.float64)
     k, v = (a.astype(own.pool.numpy).astype(np.float64).reshape(count, own.kv_heads, own.size) for a in (k, v))
     scores = np.einsum("ihgd,jhd->hgij", queries, k)
     if own.cap:
@@ -110,6 +113,12 @@ CASES = [
     (Attention(1, 4, 48, 64, window=31, pool=DType.F16), 600),
     (Attention(2, 2, 72, 128, cap=20.0, pool=DType.BF16), 2 * CHUNK),
     (Attention(1, 2, 64, 32), 5000),
+    (Attention(1, 1, 2, 32, pool=DType.BF16, paired=True), 40),
+    (Attention(3, 3, 64, 32, pool=DType.BF16, paired=True), 2 * CHUNK + 7),
+    (Attention(2, 2, 72, 128, cap=20.0, pool=DType.BF16, paired=True), 2 * CHUNK),
+    (Attention(1, 16, 34, 64, window=31, pool=DType.BF16, paired=True), 600),
+    (Attention(2, 5, 80, 256, window=CHUNK + 1, pool=DType.BF16, paired=True), 2 * CHUNK + 3),
+    (Attention(1, 4, 128, 32, window=1, pool=DType.BF16, paired=True), 300),
 ]
 
 
@@ -138,8 +147,9 @@ def test_compiled_attention_is_what_it_means_however_a_text_is_divided(own: Atte
             found.append(model.run(feeds_of(own, [span], own_rows, 16 * threads), state)["found"].copy())
             start += count
         result = np.concatenate(found)
-        # Sums of up to `length` float32 terms of size 1.
-        np.testing.assert_allclose(result, right, atol=3e-6 * np.sqrt(own.size) * max(1, np.abs(right).max()), rtol=0)
+        # Sums of up to `length` float32 terms of size 1; weights in pairs are rounded to 8 bits.
+        unit = 2**-8 if own.paired else 3e-6 * np.sqrt(own.size)
+        np.testing.assert_allclose(result, right, atol=unit * max(1, np.abs(right).max()), rtol=0)
         whole = result if whole is None else whole
         np.testing.assert_array_equal(result, whole)
 
@@ -199,6 +209,35 @@ def test_the_sum_of_a_first_part_and_a_stride_does_not_wrap() -> None:
     feeds["work"][0, COLUMNS.index("first")] = TOP
     with pytest.raises(OpweldError, match="index"):
         model.run(feeds, model.new_state(dims={"blocks": 2}))
+
+
+@pytest.mark.parametrize("window", [0, 40])
+def test_values_in_pairs_that_a_query_does_not_see_change_no_bit_of_it(window: int) -> None:
+    """Not even infinities, which queries beside it see. A matrix unit and vectors have the same sums of
+    products; those of weights are of other lanes."""
+    own = Attention(2, 3, 24, 32, window, pool=DType.BF16, paired=True)
+    rng = np.random.default_rng(window)
+    count, at = 300, 133  # in the middle of queries that are computed together, and of a slice of keys
+    q, k, v = (rng.standard_normal((count, own.kv_heads * own.size * g)).astype(np.float32) for g in (own.group, 1, 1))
+    infinite = v.copy()
+    infinite[at] = np.inf
+    found: list[Array] = []
+    for target in ("native", "x86-64-v3"):
+        model = compiled(own, 1, target)
+        for values in (v, infinite):
+            feeds = feeds_of(own, [Span([0] * count, 0, [*range(10)])], (q, k, values), 1)
+            found.append(model.run(feeds, model.new_state(dims={"blocks": 10}))["found"].copy())
+    sees = slice(at, at + window if window else count)
+    assert np.isinf(found[1][sees]).all()
+    for right, other in (found[:2], found[2:]):
+        other[sees] = right[sees]
+        np.testing.assert_array_equal(other, right)
+    np.testing.assert_allclose(found[2], found[0], atol=2e-6 * np.abs(found[0]).max(), rtol=0)
+
+
+def test_pairs_are_of_bfloat16() -> None:
+    with pytest.raises(ModelError, match="pairs of bfloat16"):
+        compiled(Attention(1, 1, 16, 32, pool=DType.F16, paired=True))
 
 
 @pytest.mark.slow

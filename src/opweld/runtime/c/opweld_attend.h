@@ -41,6 +41,35 @@ typedef struct {
     float cap;
 } opw_attend_model;
 
+/* cap: its bits. */
+OPW_INLINE opw_attend_model opw_attend_model_of(const float *queries, const void *keys, const void *values,
+                                                const int64_t *tables, int64_t kv_heads, int64_t group, int64_t size,
+                                                int64_t block, int64_t window, int64_t cap) {
+    opw_attend_model own = {queries, keys, values, tables, kv_heads, group, size, (size + 15) / 16 * 16, block, window, 0};
+    int32_t bits = (int32_t)cap;
+    memcpy(&own.cap, &bits, sizeof bits);
+    return own;
+}
+
+/* Whether an item leads to no memory but that of its operands. */
+OPW_INLINE bool opw_attend_is_right(const opw_attend_item *item, const opw_attend_model *own, int64_t tokens,
+                                    int64_t blocks, int64_t entries, int64_t count, int64_t causal,
+                                    const int64_t *owners) {
+    int64_t last = item->position + (causal ? item->count - 1 : 0), needed = last / own->block + 1;
+    bool right = item->token >= 0 && item->count >= 1 && item->token <= tokens - item->count && item->position >= 0 &&
+                 item->head >= 0 && item->head < own->kv_heads && item->chunk >= 0 && item->chunk < item->end &&
+                 item->end <= last / OPW_CHUNK + 1 &&
+                 item->table >= 0 && needed <= entries && item->table <= entries - needed && item->first >= 0 &&
+                 item->first < count && /* so that the sum below does not wrap */
+                 item->stride >= 1 && item->stride <= count && item->count <= count &&
+                 item->first + (item->count - 1) * item->stride <= count - (item->apart ? item->end - item->chunk : 1);
+    for (int64_t b = 0; right && b < needed; b++)
+        right = own->tables[item->table + b] >= 0 && own->tables[item->table + b] < blocks;
+    for (int64_t i = 0; right && i < item->count; i++)
+        right = owners[item->first + i * item->stride] == item->token + i;
+    return right;
+}
+
 /* Adds a part to another one. Both the chunks of one item and those of several meet here, so it is never inlined: the
  * same instructions round the same way. */
 static __attribute__((noinline, unused)) void opw_join_part(float *into, const float *part, int64_t padded) {
@@ -94,6 +123,8 @@ OPW_INLINE void opw_attend_weights(float *scores, int64_t low, int64_t high, int
 #define OPW_POOL bf16
 #define OPW_ELEMENT uint16_t
 #include "opweld_attend_pool.h"
+
+#include "opweld_attend_pairs.h"
 
 /* tensor/paged.py: `join_parts`. */
 static __attribute__((unused)) void join_parts_i64(const int64_t *row, const float *parts, float *out, float *sum,

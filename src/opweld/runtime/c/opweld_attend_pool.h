@@ -163,25 +163,12 @@ static __attribute__((unused)) void OPW_POOL_NAME(OPW_OF(attend), i64)(
     int64_t causal, int64_t *error) {
     opw_attend_item item;
     memcpy(&item, row, sizeof item);
-    int64_t padded = (size + 15) / 16 * 16, part = OPW_PART_HEAD + padded;
-    opw_attend_model own = {queries, keys, values, tables, kv_heads, group, size, padded, block, window, 0};
-    int32_t bits = (int32_t)cap;
-    memcpy(&own.cap, &bits, sizeof bits);
-    int64_t last = item.position + (causal ? item.count - 1 : 0), needed = last / block + 1;
-    bool right = item.token >= 0 && item.count >= 1 && item.token <= tokens - item.count && item.position >= 0 &&
-                 item.head >= 0 && item.head < kv_heads && item.chunk >= 0 && item.chunk < item.end &&
-                 item.end <= last / OPW_CHUNK + 1 &&
-                 item.table >= 0 && needed <= entries && item.table <= entries - needed && item.first >= 0 &&
-                 item.first < count && /* so that the sum below does not wrap */
-                 item.stride >= 1 && item.stride <= count && item.count <= count &&
-                 item.first + (item.count - 1) * item.stride <= count - (item.apart ? item.end - item.chunk : 1);
-    for (int64_t b = 0; right && b < needed; b++)
-        right = tables[item.table + b] >= 0 && tables[item.table + b] < blocks;
-    for (int64_t i = 0; right && i < item.count; i++) right = owners[item.first + i * item.stride] == item.token + i;
-    if (!right) {
+    opw_attend_model own = opw_attend_model_of(queries, keys, values, tables, kv_heads, group, size, block, window, cap);
+    if (!opw_attend_is_right(&item, &own, tokens, blocks, entries, count, causal, owners)) {
         *error = OPW_BAD_INDEX;
         return;
     }
+    int64_t padded = own.padded, part = OPW_PART_HEAD + padded;
     int rows;
     for (int64_t at = 0; at < item.count * group; at += rows) {
         int64_t left = item.count * group - at;
