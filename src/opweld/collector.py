@@ -1,4 +1,4 @@
-"""Lowers the rate of Python's garbage collector while a model is compiled.
+"""Python's garbage collector: looks seldom while a model is compiled, and past what a server keeps.
 
 A compilation makes hundreds of thousands of objects, nearly all of which live to its end and refer to one another
 without cycles. Looking through them at Python's usual rate takes up to an eighth of its time and finds nothing.
@@ -38,3 +38,14 @@ def collected_seldom() -> Generator[None]:
             _inside -= 1
             if not _inside and gc.get_threshold() == SELDOM:
                 gc.set_threshold(*_before)
+
+
+def pass_over_what_there_is() -> None:
+    """Has the collector look at nothing any more that exists now, once it has looked at all of it.
+
+    What a server has imported and loaded is some 70,000 objects that stay: a full collection took 43 to 82 ms to go
+    through them, in which no request goes on. What was passed over before is looked at once more, so that whoever gives
+    up something large calls this again."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Generator
 
 import pytest
 
-from opweld.collector import SELDOM, collected_seldom
+from opweld.collector import SELDOM, collected_seldom, pass_over_what_there_is
 from opweld.tensor.intern import compilation
 
 
@@ -46,3 +47,30 @@ def test_what_an_application_sets_meanwhile_stays() -> None:
     with collected_seldom():
         gc.set_threshold(1000, 1, 1)
     assert gc.get_threshold() == (1000, 1, 1)
+
+
+class _Part:
+    """In a cycle, which only the collector ends."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def thawed() -> Generator[None]:
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_a_server_keeps_is_not_looked_at_again_until_it_says_so() -> None:
+    kept, gone = _Part(), weakref.ref(_Part())
+    pass_over_what_there_is()
+    assert gone() is None, "what nobody has goes before"
+    assert not any(one is kept for one in gc.get_objects())
+    left = weakref.ref(kept)
+    del kept
+    gc.collect()
+    assert left() is not None
+    pass_over_what_there_is()
+    assert left() is None

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import uvicorn
 from starlette.types import ASGIApp, Scope
 
+from opweld.collector import pass_over_what_there_is
 from opweld.errors import OptionError
 from opweld.serve.access import AccessLog
 from opweld.serve.application import application
@@ -131,6 +132,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to take requests over HTTP."""
+        pass_over_what_there_is()
         await super().startup(sockets)
         if self._member is not None:
             self._member.serve(self._take)

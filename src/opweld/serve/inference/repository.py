@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from opweld.collector import pass_over_what_there_is
 from opweld.errors import ModelError, OptionError, OpweldError
 from opweld.runtime.session import Session
 from opweld.serve.inference.compiling import Compiler
@@ -191,6 +192,7 @@ class ModelRepository:
             self._loaded[name] = opened
             for model in before.values():
                 model.close()
+            pass_over_what_there_is()
 
     async def unload(self, name: str) -> None:
         """See `Repository`."""
@@ -199,6 +201,7 @@ class ModelRepository:
             for model in self._of(name).values():
                 model.close()
             del self._loaded[name]
+            pass_over_what_there_is()
 
     async def statistics(self, models: Sequence[TensorModel]) -> Sequence[Statistics]:
         """See `Repository`."""
