@@ -69,7 +69,7 @@ class Batch:
     """Calls that make a run.
 
     Attributes:
-        size: in the unit of costs, rows times the longest length.
+        size: in the unit of costs, rows times the length that they have in the run.
         threads: that the run has.
     """
 
@@ -117,7 +117,8 @@ class Batcher:
        useful: where `fixed` is 10% of a run, more rows gain nothing, and whoever is in it waits for all of them. Where
        the first call is late already, more come than are answered: then throughput is all that counts, and `max_rows`
        the only limit, but for the first deadline of its calls.
-    5. Calls of unequal length share a run if the run that is saved takes longer than the padding.
+    5. Calls of unequal length share a run if the run that is saved takes longer than the padding, up to the length that
+       they get.
     6. A run has as many threads, and as many runs begin beside each other on the processors that are free, as by these
        costs answer all waiting calls first: a call that comes alone has all threads, if that is faster; where many
        wait, each processor has a run of its own, as threads that wait for each other get less done.
@@ -129,7 +130,7 @@ class Batcher:
     """
 
     def __init__(
-        self, max_rows: int, target: float, *, threads: Sequence[int] = (1,), processors: int = 1, ragged: bool = False
+        self, max_rows: int, target: float, *, threads: Sequence[int] = (1,), processors: int = 1, step: int = 0
     ) -> None:
         """
         Args:
@@ -138,9 +139,9 @@ class Batcher:
             threads: numbers of threads that a run may have, in order; the last is as many as make good use of their
                 processors.
             processors: of the machine, which all models share.
-            ragged: whether calls of one kind have different lengths.
+            step: calls of unequal length are padded to a multiple of it; 0: those of one kind have equal lengths.
         """
-        self.max_rows, self.target, self.ragged = max_rows, target, ragged
+        self.max_rows, self.target, self.step = max_rows, target, step
         self.threads, self._processors = threads, processors
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
         self._busy: list[_Kind] = []  # those of which calls wait
@@ -226,7 +227,7 @@ class Batcher:
         calls, full = self._together(kind, now, threads, beside)
         rows, length = first.rows, first.length
         if len(calls) > 1:
-            rows, length = sum([one.rows for one in calls]), max([one.length for one in calls])
+            rows, length = sum([one.rows for one in calls]), self._length(calls)
         held = now if kind.held is None else kind.held
         reason: Reason = "arrival" if kind.held is not None else "idle" if first.arrived == now else "worker"
         if full:
@@ -271,17 +272,20 @@ class Batcher:
             return [first], True
         most = self._most(first, cost, threads, now)
         calls, rows, length = [first], first.rows, first.length
+        longest, alike = length, True
         if len(kind.waiting) == 1:
             return calls, rows >= self.max_rows or (rows + 1) * length > most
         others = itertools.islice(kind.waiting, 1, None)
-        if self.ragged:
+        if self.step:
             others = sorted(others, key=lambda one: abs(one.length - first.length))
         share, deadline = -(-len(kind.waiting) // beside), first.deadline
         for one in others:
             if len(calls) == share:
                 return calls, True
-            longest = max(length, one.length)
-            size = (rows + one.rows) * longest
+            alike = alike and one.length == first.length
+            longest = max(longest, one.length)
+            padded = longest if alike else self._padded(longest)
+            size = (rows + one.rows) * padded
             if rows + one.rows > self.max_rows or size > most:
                 return calls, True
             deadline = min(deadline, one.deadline)
@@ -291,8 +295,17 @@ class Batcher:
             if padding * cost.each > cost.fixed:
                 break
             calls.append(one)
-            rows, length = rows + one.rows, longest
+            rows, length = rows + one.rows, padded
         return calls, rows >= self.max_rows or (rows + 1) * length > most
+
+    def _length(self, calls: Sequence[Waiting]) -> int:
+        """Of rows of a run that calls share."""
+        lengths = {one.length for one in calls}
+        return lengths.pop() if len(lengths) == 1 else self._padded(max(lengths))
+
+    def _padded(self, longest: int) -> int:
+        """The length of rows where they are not equal."""
+        return -(-longest // self.step) * self.step
 
     def _take(self, kind: _Kind, calls: Sequence[Waiting]) -> None:
         """They do not wait any more."""
@@ -315,7 +328,7 @@ class Batcher:
             return math.inf
         timely = (self.target * (1 + threads / self._processors) / 2 - cost.fixed) / cost.each
         useful = cost.fixed / (_USEFUL * cost.each)
-        if not self.ragged:
+        if not self.step:
             useful = max(useful, _LEAST * alone)
         return max(min(timely, useful), alone)
 

@@ -11,7 +11,7 @@ import numpy as np
 from opweld.errors import RunError
 from opweld.serve.inference.model import Array
 
-_STEP: Final = 8
+STEP: Final = 8
 """What is padded at all is padded to a multiple of this: each pair of rows and length is a plan of its own, which takes
 about a millisecond to make, and 256 of them are kept."""
 
@@ -77,7 +77,7 @@ class Rows:
             return np.concatenate(arrays)
         first = arrays[0]
         shape = [sum(array.shape[0] for array in arrays), *first.shape[1:]]
-        shape[axis] = -(-max(array.shape[axis] for array in arrays) // _STEP) * _STEP
+        shape[axis] = -(-max(array.shape[axis] for array in arrays) // STEP) * STEP
         joined = np.full(shape, self.values[name], first.dtype)
         begin = 0
         for array in arrays:

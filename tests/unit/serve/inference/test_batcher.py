@@ -16,10 +16,10 @@ FIXED, EACH, TARGET = 4.0, 1.0, 50.0
 
 
 def known(
-    max_rows: int = 16, *, ragged: bool = False, threads: Sequence[int] = (1,), processors: int = 1, useful: float = 1.0
+    max_rows: int = 16, *, step: int = 0, threads: Sequence[int] = (1,), processors: int = 1, useful: float = 1.0
 ) -> Batcher:
     """Of a model whose runs take FIXED + EACH * rows of one thread; of n, by the part of their time that is useful."""
-    batcher = Batcher(max_rows, TARGET, threads=threads, processors=processors, ragged=ragged)
+    batcher = Batcher(max_rows, TARGET, threads=threads, processors=processors, step=step)
     for count in threads:
         for rows in (1, 2, 4, 8):
             speedup = 1 if count == 1 else useful * count
@@ -167,7 +167,7 @@ def test_calls_of_no_kind_run_alone_and_are_no_reason_to_forget_others() -> None
 
 
 def test_padding_costs_no_more_than_the_run_that_it_saves() -> None:
-    batcher = Batcher(16, 1e6, ragged=True)
+    batcher = Batcher(16, 1e6, step=1)
     for size in (8, 64):
         batcher.cost("k").observe(size, 10 + size)
     for now, length in enumerate((16, 100, 20, 14, 40)):
@@ -175,6 +175,19 @@ def test_padding_costs_no_more_than_the_run_that_it_saves() -> None:
     assert [one.length for one in batcher_run(batcher, 50)] == [16, 14, 20]  # 40 would pad 3 * 20 for a run of 10
     assert [one.length for one in batcher_run(batcher, 50)] == [100]
     assert [one.length for one in batcher_run(batcher, 50)] == [40]
+
+
+@pytest.mark.parametrize(("lengths", "together"), [((25, 26, 32), 1), ((25, 25, 25), 3), ((31, 32, 30), 3)])
+def test_padding_counts_up_to_the_length_that_rows_get(lengths: tuple[int, ...], together: int) -> None:
+    batcher = Batcher(16, 1e6, step=8)
+    for size in (8, 64):
+        batcher.cost("k").observe(size, 10 + size)
+    for now, length in enumerate(lengths):
+        batcher.add(call(now, length=length, target=1e6))
+    batch = batcher.next(50)
+    assert isinstance(batch, Batch)
+    assert len(batch.calls) == together  # 25 and 26 become 32 both: 13 for a run of 10
+    assert batch.size == together * (25 if 25 in lengths else 32), "what costs are told of is what the run has"
 
 
 def test_no_call_misses_its_deadline_for_those_that_share_its_run() -> None:
