@@ -86,11 +86,12 @@ class _Environment:
     def __init__(self, graph: ir.Graph, segments: Sequence[Sequence[Found]]) -> None:
         self._graph = graph
         self._segments = segments
-        everything = [found for variants in segments for found in variants]
-        self._inputs = {found: self._inputs_of(found, found is everything[0]) for found in everything}
+        self._inputs = {
+            found: self._inputs_of(found, number == 0) for number, variants in enumerate(segments) for found in variants
+        }
         # By name: an expanded operator has new nodes in every variant.
         self._needed = {value.name for inputs in self._inputs.values() for value in inputs}
-        for found in everything:
+        for found in self._inputs:
             ends = (*found.moves, *found.appends, *self._final(found))
             self._needed |= {found.trace.resolved(value).name for _, value in ends}
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 
@@ -121,6 +122,17 @@ def test_sizes_are_assumed_to_divide_and_another_variant_takes_the_rest() -> Non
         assert y.shape == (1, 1, 2, (width + 1) // 2)
     with pytest.raises(AssumptionError):
         run(programs, {"x": normal(1, 1, 4, 6)})
+
+
+def test_every_variant_of_the_first_segment_takes_all_inputs() -> None:
+    model = pyramid()
+    passed = onnx.helper.make_tensor_value_info("passed", onnx.TensorProto.FLOAT, [3])
+    model.graph.input.append(passed)
+    model.graph.output.append(passed)
+    assert [len(variant.inputs) for variant in variants_of(model)] == [2, 2]
+    programs = programs_of(model)
+    for width in (7, 8):
+        assert (run(programs, {"x": normal(1, 1, 4, width), "passed": normal(3)})["passed"] == normal(3)).all()
 
 
 def test_an_assumption_simplifies_what_follows() -> None:

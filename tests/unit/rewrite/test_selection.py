@@ -47,6 +47,12 @@ def test_nothing_of_a_single_element(other: str) -> None:
     assert kinds(made)[-1] == "Add"
 
 
+def test_the_only_element_of_a_stored_operand_is_a_scalar() -> None:
+    text = "g (float[b] x) => (float y) { t = Sub(x, one) y = Gather(t, first) }"
+    made = rewritten(model_of(text, {"one": normal(1)} | FIRST), {"x": normal(3)})
+    assert kinds(made) == ["Gather", "Sub"]
+
+
 @pytest.mark.parametrize(("indices", "dims"), [(FIRST, "8, b"), (SOME, "2, 8, b")])
 def test_transpositions(indices: dict[str, np.ndarray], dims: str) -> None:
     text = f"""g (float[b, 5, 8] x) => (float[{dims}] y) {{
