@@ -63,7 +63,10 @@ class LRN(OpRun):
 
 
 class Pad(OpRun):
-    """Negative pads crop, where ONNX's evaluator fails."""
+    """Negative pads crop, where ONNX's evaluator fails.
+
+    A constant fills whatever lies outside of x: the size of an axis is always size + before + after, also where more is
+    cropped at one end than there is. Other modes repeat what is left after cropping."""
 
     op_domain = ""
 
@@ -72,14 +75,24 @@ class Pad(OpRun):
     ) -> tuple[Array]:
         named = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
         widths = {axis: (int(pads[i]), int(pads[len(named) + i])) for i, axis in enumerate(named)}
-        before, after = zip(*(widths.get(axis, (0, 0)) for axis in range(x.ndim)), strict=True) if x.ndim else ((), ())
-        ends = [size + min(width, 0) for size, width in zip(x.shape, after, strict=True)]
-        inner = x[tuple(slice(max(-width, 0), end) for width, end in zip(before, ends, strict=True))]
-        outside = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
-        mode = attributes.get("mode") or "constant"
+        around = [widths.get(axis, (0, 0)) for axis in range(x.ndim)]
+        starts = [max(-before, 0) for before, _ in around]
+        ends = [
+            max(start, size + min(after, 0)) for start, size, (_, after) in zip(starts, x.shape, around, strict=True)
+        ]
+        inner = x[tuple(map(slice, starts, ends))]
+        mode = str(attributes.get("mode") or "constant")
+        if mode != "constant":
+            outside = [(max(before, 0), max(after, 0)) for before, after in around]
+            repeated: Array = np.pad(inner, outside, mode) if x.ndim else x  # pyright: ignore[reportCallIssue, reportArgumentType]
+            return (repeated,)
         value = attributes.get("value") if filling is None else np.asarray(filling).item()
-        options: dict[str, Any] = {"constant_values": value or 0} if mode == "constant" else {}
-        return (np.pad(inner, outside, mode, **options).astype(x.dtype) if x.ndim else x,)
+        fill = 0 if value is None else value
+        padded = np.full([size + sum(pair) for size, pair in zip(x.shape, around, strict=True)], fill, x.dtype)
+        padded[tuple(slice(start + b, end + b) for start, end, (b, _) in zip(starts, ends, around, strict=True))] = (
+            inner
+        )
+        return (padded,)
 
 
 class ConvTranspose(OpRun):

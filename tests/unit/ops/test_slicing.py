@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from opweld.errors import AssumptionError, InputError, ModelError, OpweldError
+from opweld.frontend.evaluator import evaluator
 from opweld.ops.slicing import span_of
 from opweld.tensor.dim import Symbol, as_dim
 from opweld.tensor.flow import interpret_flow
@@ -108,6 +109,17 @@ def test_pad_with_a_value_on_some_axes_and_cropping() -> None:
         constant=(1, 2),
         reference=lambda x, *_: np.pad(x[1:, :2], ((0, 0), (2, 0)), constant_values=7),
     )
+
+
+@pytest.mark.parametrize("constant", [(), (1,), (1, 2)])
+def test_more_cropped_at_one_end_than_there_is(constant: tuple[int, ...]) -> None:
+    """Of the size that the pads add up to, as ONNX Runtime has it: all of it is the fill."""
+    for size, before, after in ((0, -1, 3), (1, -1, 3), (2, -3, 5), (2, 5, -4), (0, 3, -1), (2, -3, 1)):
+        filled = np.full(size + before + after, 7, np.float32)
+        feeds = [normal(size), ints(before, after), np.array(7.0, np.float32)]
+        check("Pad", feeds, constant=constant, reference=lambda *_, filled=filled: filled)
+        (expected,) = evaluator(make_model("Pad", feeds, constant=constant)).run(None, feeds_of(feeds, constant))
+        np.testing.assert_array_equal(expected, filled)
 
 
 @pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
