@@ -81,10 +81,10 @@ class Pad(OpRun):
             max(start, size + min(after, 0)) for start, size, (_, after) in zip(starts, x.shape, around, strict=True)
         ]
         inner = x[tuple(map(slice, starts, ends))]
-        mode = str(attributes.get("mode") or "constant")
+        mode: Any = attributes.get("mode") or "constant"
         if mode != "constant":
             outside = [(max(before, 0), max(after, 0)) for before, after in around]
-            repeated: Array = np.pad(inner, outside, mode) if x.ndim else x  # pyright: ignore[reportCallIssue, reportArgumentType]
+            repeated: Array = np.pad(inner, outside, mode) if x.ndim else x
             return (repeated,)
         value = attributes.get("value") if filling is None else np.asarray(filling).item()
         fill = 0 if value is None else value
