@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -100,9 +101,9 @@ def _parts(array: Array, axis: int | None, block: int) -> Array:
         return array.reshape(1, -1)
     moved = np.moveaxis(array, axis, 0)
     if not block:
-        return moved.reshape(moved.shape[0], -1)
+        return moved.reshape(moved.shape[0], math.prod(moved.shape[1:]))
     whole = np.pad(moved, [(0, -moved.shape[0] % block), *[(0, 0)] * (moved.ndim - 1)])
-    blocks = whole.reshape(-1, block, *moved.shape[1:])
+    blocks = whole.reshape(len(whole) // block, block, *moved.shape[1:])
     return np.moveaxis(np.moveaxis(blocks, 1, -1), 0, axis)
 
 
