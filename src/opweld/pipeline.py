@@ -183,12 +183,12 @@ def build_artifact(
         external = {name: cache.file_digest(origin.folder / name) for name in source.external}
         with WeightsFile(images) as weights:
             made = generate(source, options, target, weights, reported, stages)
-            built = Built(folder, external, made, ledger)
-            if check:
-                built.check()
-            files.mkdir()
-            needed = stages.write(made.model, target, files, reported, reported.built)
             digest = weights.finish()
+        built = Built(folder, external, made, ledger)
+        if check:
+            built.check()
+        files.mkdir()
+        needed = stages.write(made.model, target, files, reported, reported.built)
     artifact.write(
         folder,
         manifest=_manifest(made, options, target, backend.name, needed),

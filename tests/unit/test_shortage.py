@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from opweld import shortage
+from opweld.build.cache import Cache
 from opweld.errors import OptionError, ShortageError
 from opweld.shortage import describe, describe_program, shortages
 from opweld.whole import write, write_text
@@ -99,3 +101,12 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     write_text("gone", Path("/dev/null"), "--output")
     with pytest.raises(OptionError, match="--output"):
         write_text("", tmp_path / "absent" / "file", "--output")
+
+
+def test_files_that_cannot_be_opened_say_nothing_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(**options: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", none_left)
+    with pytest.raises(ShortageError, match="ulimit -n"):
+        Cache(tmp_path).writable_folder("objects")

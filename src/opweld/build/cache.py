@@ -40,6 +40,7 @@ from opweld.build.turns import Holder, turn
 from opweld.build.workspace import make_folder, remove_left, remove_orphans
 from opweld.errors import ShortageError
 from opweld.options import Environment
+from opweld.shortage import check_shortage
 
 KINDS = ("models", "served", "newest", "accounts", "objects", "shared", "binaries", "digests", "machines")
 """The folders of entries."""
@@ -240,7 +241,7 @@ class Cache:
     def writable_folder(self, name: str) -> Path:
         """The folder `name` under the root, made if need be, or under the temporary root if that cannot be written.
 
-        Raises ShortageError when neither can be."""
+        Raises ShortageError when neither can be, or when no file can be opened."""
         for root in (*([self.root] if _make_private(self.root) else []), _temporary_root()):
             folder = root / name
             try:
@@ -248,7 +249,9 @@ class Cache:
                 with tempfile.TemporaryFile(dir=folder) as probe:
                     probe.write(b"\0" * 4096)
                     probe.flush()
-            except OSError:
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    check_shortage(error)  # that no file can be opened says nothing of the folder
                 continue
             return folder
         raise ShortageError(

@@ -86,17 +86,20 @@ class WeightsFile:
             found = hashed.setdefault(_hash(data.data), offset)
             if found != offset:
                 return found
-        self.finish()
+        self._wait()
         self._last = self._writer.submit(self._append, data.data)
         self.size += data.nbytes + -data.nbytes % ALIGNMENT
         return offset
 
     def finish(self) -> str:
         """Waits until all is written; the SHA-256 of the file, in hexadecimal. Raises OSError."""
-        if self._last is not None:
-            self._last.result()
+        self._wait()
         self._file.flush()
         return self._digest.hexdigest()
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            self._last.result()
 
     def _append(self, data: memoryview) -> None:
         for piece in (data, bytes(-data.nbytes % ALIGNMENT)):
@@ -104,7 +107,7 @@ class WeightsFile:
             self._digest.update(piece)
 
     def _read(self, offset: int, size: int) -> bytes:
-        self.finish()
+        self._wait()
         self._file.seek(offset)
         data = self._file.read(size)
         self._file.seek(self.size)

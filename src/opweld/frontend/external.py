@@ -14,10 +14,15 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from opweld.errors import ModelError
+from opweld.shortage import check_shortage
 
 _REMEDY = (
     "A model may only read files inside its own folder; move the data file beside the model and save the model again."
 )
+
+
+Version = tuple[int, int, int]
+"""The inode, size in bytes and time of change in ns of a file."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Extent:
         """The tensor that is stored here. The file is opened anew, since a model may have more files than a process
         may have open, and read, since one that is cut short while it is mapped ends the process.
 
-        Raises ModelError when it cannot be read or has changed."""
+        Raises ModelError when it cannot be read or has changed, ShortageError when no more files can be open."""
         count = np.prod(shape, dtype=object)
         if not count:
             return np.zeros(shape, dtype.numpy())
@@ -43,6 +48,7 @@ class Extent:
                 file.seek(self.offset)
                 same = version_of(os.fstat(file.fileno())) == self.version and _filled(file, data)
         except OSError as error:
+            check_shortage(error)
             raise ModelError(f"{self.path} cannot be read: {error.strerror or error}") from error
         if not same:
             raise ModelError(f"{self.path} has changed since the model was opened. Open the model again.")
@@ -50,10 +56,6 @@ class Extent:
             return data.view(dtype.numpy()).reshape(shape)
         packed = onnx.TensorProto(dims=shape, data_type=dtype.value, raw_data=data.tobytes())
         return ir.serde.deserialize_tensor(packed).numpy()
-
-
-Version = tuple[int, int, int]
-"""The inode, size in bytes and time of change in ns of a file."""
 
 
 def version_of(status: os.stat_result) -> Version:

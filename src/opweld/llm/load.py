@@ -94,8 +94,7 @@ def load(
         threads: at most so many a step; all processors where None.
         context: the most tokens of a sequence; what the model was made for where None.
         cache: what keys and values are kept as: f32 as they are computed, f16 or bf16 rounded, in half of the memory.
-            None: bf16 where `precision` rounds
-            operands, else f32.
+            None: bf16 where `precision` rounds operands, else f32.
         target: what it is compiled for, as `opweld.compile` takes it; on a GPU ("cuda"), integers in blocks are decoded
             when they are loaded.
         precision: what operands of products may be rounded to: fp32, which rounds nothing, bf16, or, on a

@@ -209,7 +209,7 @@ def _broadcast(made: ir.Node, found: Selection, scope: Scope) -> Moved | Refusal
             if axis is None:
                 inputs.append(value)
             elif found.count is None and known is not None and known.shape[axis] == 1:
-                inputs.append(scope.store(made, known.reshape(known.shape[:axis] + known.shape[axis + 1 :])))
+                inputs.append(scope.store(made, known.squeeze(axis)))
             else:
                 inputs.append(found.of(value, axis, scope))
         return scope.add(made, made.op_type, inputs)
