@@ -8,6 +8,7 @@ settled.py       an artifact that nobody changes while it is served
 compiling.py     an ONNX file is compiled in a process of its own
 tensors.py       a compiled model as tensors by name
 examined.py      whether calls of it may share runs, and what runs take, found out when it is loaded
+lengths.py       the length of rows where those of calls are unequal
 joined.py        calls put together to one run, and taken apart again
 cost.py          what a run takes by its size, learned from runs
 arrivals.py      when the next call is expected

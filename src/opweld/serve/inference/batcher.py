@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from opweld.serve.inference.arrivals import Arrivals
 from opweld.serve.inference.cost import Cost
+from opweld.serve.inference.lengths import common, padded
 
 Reason: TypeAlias = Literal["idle", "worker", "arrival", "target", "full"]
 """Why a batch was closed: "idle", there were processors when its call came, and nothing to wait for; "worker", its
@@ -130,7 +131,7 @@ class Batcher:
     """
 
     def __init__(
-        self, max_rows: int, target: float, *, threads: Sequence[int] = (1,), processors: int = 1, step: int = 0
+        self, max_rows: int, target: float, *, threads: Sequence[int] = (1,), processors: int = 1, pads: bool = False
     ) -> None:
         """
         Args:
@@ -139,9 +140,9 @@ class Batcher:
             threads: numbers of threads that a run may have, in order; the last is as many as make good use of their
                 processors.
             processors: of the machine, which all models share.
-            step: calls of unequal length are padded to a multiple of it; 0: those of one kind have equal lengths.
+            pads: whether calls of one kind may have unequal lengths, which are padded.
         """
-        self.max_rows, self.target, self.step = max_rows, target, step
+        self.max_rows, self.target, self.pads = max_rows, target, pads
         self.threads, self._processors = threads, processors
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
         self._busy: list[_Kind] = []  # those of which calls wait
@@ -227,7 +228,7 @@ class Batcher:
         calls, full = self._together(kind, now, threads, beside)
         rows, length = first.rows, first.length
         if len(calls) > 1:
-            rows, length = sum([one.rows for one in calls]), self._length(calls)
+            rows, length = sum([one.rows for one in calls]), common({one.length for one in calls})
         held = now if kind.held is None else kind.held
         reason: Reason = "arrival" if kind.held is not None else "idle" if first.arrived == now else "worker"
         if full:
@@ -276,7 +277,7 @@ class Batcher:
         if len(kind.waiting) == 1:
             return calls, rows >= self.max_rows or (rows + 1) * length > most
         others = itertools.islice(kind.waiting, 1, None)
-        if self.step:
+        if self.pads:
             others = sorted(others, key=lambda one: abs(one.length - first.length))
         share, deadline = -(-len(kind.waiting) // beside), first.deadline
         for one in others:
@@ -284,8 +285,8 @@ class Batcher:
                 return calls, True
             alike = alike and one.length == first.length
             longest = max(longest, one.length)
-            padded = longest if alike else self._padded(longest)
-            size = (rows + one.rows) * padded
+            shared = longest if alike else padded(longest)
+            size = (rows + one.rows) * shared
             if rows + one.rows > self.max_rows or size > most:
                 return calls, True
             deadline = min(deadline, one.deadline)
@@ -295,17 +296,8 @@ class Batcher:
             if padding * cost.each > cost.fixed:
                 break
             calls.append(one)
-            rows, length = rows + one.rows, padded
+            rows, length = rows + one.rows, shared
         return calls, rows >= self.max_rows or (rows + 1) * length > most
-
-    def _length(self, calls: Sequence[Waiting]) -> int:
-        """Of rows of a run that calls share."""
-        lengths = {one.length for one in calls}
-        return lengths.pop() if len(lengths) == 1 else self._padded(max(lengths))
-
-    def _padded(self, longest: int) -> int:
-        """The length of rows where they are not equal."""
-        return -(-longest // self.step) * self.step
 
     def _take(self, kind: _Kind, calls: Sequence[Waiting]) -> None:
         """They do not wait any more."""
@@ -328,7 +320,7 @@ class Batcher:
             return math.inf
         timely = (self.target * (1 + threads / self._processors) / 2 - cost.fixed) / cost.each
         useful = cost.fixed / (_USEFUL * cost.each)
-        if not self.step:
+        if not self.pads:
             useful = max(useful, _LEAST * alone)
         return max(min(timely, useful), alone)
 

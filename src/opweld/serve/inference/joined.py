@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 
 from opweld.errors import RunError
+from opweld.serve.inference.lengths import common
 from opweld.serve.inference.model import Array
-
-STEP: Final = 8
-"""What is padded at all is padded to a multiple of this: each pair of rows and length is a plan of its own, which takes
-about a millisecond to make, and 256 of them are kept."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +69,12 @@ class Rows:
 
     def _joined(self, name: str, arrays: Sequence[Array]) -> Array:
         axis = self.padded.get(name)
-        if axis is None or len({array.shape[axis] for array in arrays}) == 1:
+        lengths = {0 if axis is None else array.shape[axis] for array in arrays}
+        if axis is None or len(lengths) == 1:
             return np.concatenate(arrays)
         first = arrays[0]
         shape = [sum(array.shape[0] for array in arrays), *first.shape[1:]]
-        shape[axis] = -(-max(array.shape[axis] for array in arrays) // STEP) * STEP
+        shape[axis] = common(lengths)
         joined = np.full(shape, self.values[name], first.dtype)
         begin = 0
         for array in arrays:

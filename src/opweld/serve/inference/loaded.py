@@ -13,7 +13,6 @@ from opweld.interface import shape_text
 from opweld.serve.inference.batcher import Batch, Batcher, Waiting
 from opweld.serve.inference.dispatcher import Dispatcher
 from opweld.serve.inference.examined import Examined
-from opweld.serve.inference.joined import STEP
 from opweld.serve.inference.model import Array, Call, KernelTime, Run, Statistics, TensorSpec
 from opweld.serve.inference.settings import Settings
 from opweld.serve.inference.tally import Tally
@@ -66,7 +65,7 @@ class LoadedModel:
             settings.target,
             threads=found.threads,
             processors=dispatcher.processors,
-            step=STEP if found.rows is not None and found.rows.padded else 0,
+            pads=found.rows is not None and bool(found.rows.padded),
         )
         for (kind, size, threads), seconds in found.seconds.items():
             self.batcher.cost(kind, threads).observe(size, seconds)

@@ -15,11 +15,9 @@ FIXED, EACH, TARGET = 4.0, 1.0, 50.0
 """Milliseconds are the unit of these tests."""
 
 
-def known(
-    max_rows: int = 16, *, step: int = 0, threads: Sequence[int] = (1,), processors: int = 1, useful: float = 1.0
-) -> Batcher:
+def known(max_rows: int = 16, *, threads: Sequence[int] = (1,), processors: int = 1, useful: float = 1.0) -> Batcher:
     """Of a model whose runs take FIXED + EACH * rows of one thread; of n, by the part of their time that is useful."""
-    batcher = Batcher(max_rows, TARGET, threads=threads, processors=processors, step=step)
+    batcher = Batcher(max_rows, TARGET, threads=threads, processors=processors)
     for count in threads:
         for rows in (1, 2, 4, 8):
             speedup = 1 if count == 1 else useful * count
@@ -167,19 +165,19 @@ def test_calls_of_no_kind_run_alone_and_are_no_reason_to_forget_others() -> None
 
 
 def test_padding_costs_no_more_than_the_run_that_it_saves() -> None:
-    batcher = Batcher(16, 1e6, step=1)
-    for size in (8, 64):
-        batcher.cost("k").observe(size, 10 + size)
-    for now, length in enumerate((16, 100, 20, 14, 40)):
+    batcher = Batcher(16, 1e6, pads=True)
+    for size in (64, 512):
+        batcher.cost("k").observe(size, 80 + size)
+    for now, length in enumerate((128, 800, 160, 112, 320)):
         batcher.add(call(now, length=length, target=1e6))
-    assert [one.length for one in batcher_run(batcher, 50)] == [16, 14, 20]  # 40 would pad 3 * 20 for a run of 10
-    assert [one.length for one in batcher_run(batcher, 50)] == [100]
-    assert [one.length for one in batcher_run(batcher, 50)] == [40]
+    assert [one.length for one in batcher_run(batcher, 50)] == [128, 112, 160]  # 320 would pad 3 * 160 for a run of 80
+    assert [one.length for one in batcher_run(batcher, 50)] == [800]
+    assert [one.length for one in batcher_run(batcher, 50)] == [320]
 
 
 @pytest.mark.parametrize(("lengths", "together"), [((25, 26, 32), 1), ((25, 25, 25), 3), ((31, 32, 30), 3)])
 def test_padding_counts_up_to_the_length_that_rows_get(lengths: tuple[int, ...], together: int) -> None:
-    batcher = Batcher(16, 1e6, step=8)
+    batcher = Batcher(16, 1e6, pads=True)
     for size in (8, 64):
         batcher.cost("k").observe(size, 10 + size)
     for now, length in enumerate(lengths):
