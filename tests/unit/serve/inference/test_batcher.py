@@ -170,7 +170,7 @@ def test_padding_costs_no_more_than_the_run_that_it_saves() -> None:
         batcher.cost("k").observe(size, 80 + size)
     for now, length in enumerate((128, 800, 160, 112, 320)):
         batcher.add(call(now, length=length, target=1e6))
-    assert [one.length for one in batcher_run(batcher, 1000)] == [128, 112, 160]  # 320 would pad 3 * 160 for a run of 80
+    assert [one.length for one in batcher_run(batcher, 1000)] == [128, 112, 160]  # 320 pads 3 * 160 for 80
     assert [one.length for one in batcher_run(batcher, 1000)] == [800]
     assert [one.length for one in batcher_run(batcher, 1000)] == [320]
 
