@@ -416,10 +416,16 @@ def transform_all(
     done: dict[Expr, Expr] = {}
     made: set[Expr] = set()
 
+    dims: dict[Dim, Dim] = {}
+
     def new_dim(dim: Dim) -> Dim:
-        if any(isinstance(a, Value) for a in atoms_of(dim)):
-            dim = dim.substitute({}, lambda inner: done.get(inner) or transform(inner, rewrite, on_dim))
-        return on_dim(dim) if on_dim is not None else dim
+        found = dims.get(dim)
+        if found is None:
+            new = dim
+            if any(isinstance(a, Value) for a in atoms_of(dim)):
+                new = dim.substitute({}, lambda inner: done.get(inner) or transform(inner, rewrite, on_dim))
+            found = dims[dim] = on_dim(new) if on_dim is not None else new
+        return found
 
     for node in walk(*roots):
         rebuilt = _rebuild(node, done, new_dim)

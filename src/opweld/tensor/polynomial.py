@@ -177,6 +177,17 @@ class Dim:
         """The terms in which the atom is not a factor: `rest` of `c * atom + rest`."""
         return _interned(tuple(term for term in self.terms if atom not in term[0]))
 
+    def parted(self, inside: Callable[[Monomial], bool]) -> tuple[Dim, Dim]:
+        """Two polynomials whose sum this is: the terms whose monomials are `inside`, and the others."""
+        kinds = [inside(monomial) for monomial, _ in self.terms]
+        if not any(kinds):
+            return ZERO, self
+        if all(kinds):
+            return self, ZERO
+        one = tuple(term for term, kind in zip(self.terms, kinds, strict=True) if kind)
+        two = tuple(term for term, kind in zip(self.terms, kinds, strict=True) if not kind)
+        return _interned(one), _interned(two)
+
     def depends_on(self, atom: Atom) -> bool:
         """Whether the atom occurs anywhere, divisions and run-time values included."""
         return atom in self.atoms
@@ -193,9 +204,8 @@ class Dim:
             if all(made is atom.dim for made, atom in zip(new, monomial, strict=True)):
                 total[monomial] = total.get(monomial, 0) + coefficient
                 continue
-            term = product(new) * coefficient
-            for made, factor in term.terms:
-                total[made] = total.get(made, 0) + factor
+            for made, factor in product(new).terms:
+                total[made] = total.get(made, 0) + factor * coefficient
         return make(total)
 
     def evaluate(self, values: Mapping[Atom, int], on_value: Callable[[Value], int] | None = None) -> int:
@@ -274,10 +284,10 @@ ONE = everywhere(1, as_dim(1))
 
 def product(dims: Iterable[DimLike]) -> Dim:
     """The product of all dims; one for none."""
-    total = ONE
+    total: Dim | None = None
     for dim in dims:
-        total = total * dim
-    return total
+        total = as_dim(dim) if total is None else total * dim
+    return ONE if total is None else total
 
 
 def exact_quotient(a: Dim, b: Dim) -> Dim | None:

@@ -21,6 +21,7 @@ from opweld.tensor.dim import (
     Max,
     Min,
     Mod,
+    Monomial,
     Symbol,
     Value,
     as_dim,
@@ -66,7 +67,11 @@ class Integers:
 
     def depth(self, dim: Dim) -> int:
         """The outermost block (index in the stack) where the polynomial can be computed."""
-        return max((self._depth_of(atom) for monomial, _ in dim.terms for atom in monomial), default=0)
+        return max((self.depth_of(monomial) for monomial, _ in dim.terms), default=0)
+
+    def depth_of(self, monomial: Monomial) -> int:
+        """`depth` of a term, whatever its coefficient."""
+        return max(map(self._depth_of, monomial), default=0)
 
     def atom(self, atom: Atom) -> Name:
         """The name of an atom, defined now if it has none."""

@@ -28,7 +28,7 @@ from opweld.codegen.c.vector import (
     call,
     moved,
 )
-from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, nonnegative, upper_constant
+from opweld.tensor.dim import ONE, ZERO, Dim, nonnegative, upper_constant
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Const, Expr, Load
 from opweld.tile.tile import reads
@@ -153,14 +153,10 @@ class Addresses:
 
     def _split(self, offset: Dim) -> tuple[Dim, Dim]:
         """(terms that the innermost loop changes, the others)."""
-        inner = ZERO
-        for monomial, coefficient in offset.terms:
-            term = as_dim(coefficient)
-            for atom in monomial:
-                term = term * atom.dim
-            if self._moves(term):
-                inner = inner + term
-        return inner, offset - inner
+        loop = self._scopes.innermost_loop()
+        if loop is None:
+            return ZERO, offset
+        return offset.parted(lambda monomial: self._integers.depth_of(monomial) >= loop.depth)
 
     def _moves(self, dim: Dim) -> bool:
         loop = self._scopes.innermost_loop()
