@@ -10,6 +10,7 @@ the node. Traversals are iterative, because a model may nest thousands of operat
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
@@ -416,16 +417,11 @@ def transform_all(
     done: dict[Expr, Expr] = {}
     made: set[Expr] = set()
 
-    dims: dict[Dim, Dim] = {}
-
+    @functools.cache
     def new_dim(dim: Dim) -> Dim:
-        found = dims.get(dim)
-        if found is None:
-            new = dim
-            if any(isinstance(a, Value) for a in atoms_of(dim)):
-                new = dim.substitute({}, lambda inner: done.get(inner) or transform(inner, rewrite, on_dim))
-            found = dims[dim] = on_dim(new) if on_dim is not None else new
-        return found
+        if any(isinstance(a, Value) for a in atoms_of(dim)):
+            dim = dim.substitute({}, lambda inner: done.get(inner) or transform(inner, rewrite, on_dim))
+        return on_dim(dim) if on_dim is not None else dim
 
     for node in walk(*roots):
         rebuilt = _rebuild(node, done, new_dim)

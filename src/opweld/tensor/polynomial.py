@@ -177,16 +177,9 @@ class Dim:
         """The terms in which the atom is not a factor: `rest` of `c * atom + rest`."""
         return _interned(tuple(term for term in self.terms if atom not in term[0]))
 
-    def parted(self, inside: Callable[[Monomial], bool]) -> tuple[Dim, Dim]:
-        """Two polynomials whose sum this is: the terms whose monomials are `inside`, and the others."""
-        kinds = [inside(monomial) for monomial, _ in self.terms]
-        if not any(kinds):
-            return ZERO, self
-        if all(kinds):
-            return self, ZERO
-        one = tuple(term for term, kind in zip(self.terms, kinds, strict=True) if kind)
-        two = tuple(term for term, kind in zip(self.terms, kinds, strict=True) if not kind)
-        return _interned(one), _interned(two)
+    def only(self, wanted: Callable[[Monomial], bool]) -> Dim:
+        """The terms whose monomials are wanted."""
+        return _interned(tuple(term for term in self.terms if wanted(term[0])))
 
     def depends_on(self, atom: Atom) -> bool:
         """Whether the atom occurs anywhere, divisions and run-time values included."""
@@ -284,10 +277,11 @@ ONE = everywhere(1, as_dim(1))
 
 def product(dims: Iterable[DimLike]) -> Dim:
     """The product of all dims; one for none."""
-    total: Dim | None = None
-    for dim in dims:
-        total = as_dim(dim) if total is None else total * dim
-    return ONE if total is None else total
+    factors = iter(dims)
+    total = as_dim(next(factors, ONE))
+    for dim in factors:
+        total = total * dim
+    return total
 
 
 def exact_quotient(a: Dim, b: Dim) -> Dim | None:

@@ -28,7 +28,7 @@ from opweld.codegen.c.vector import (
     call,
     moved,
 )
-from opweld.tensor.dim import ONE, ZERO, Dim, nonnegative, upper_constant
+from opweld.tensor.dim import ONE, ZERO, Dim, Monomial, nonnegative, upper_constant
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Const, Expr, Load
 from opweld.tile.tile import reads
@@ -87,7 +87,7 @@ class Addresses:
 
         `span` is how many elements are read from there on. None when the zeros would not suffice."""
         inner, outer = self._split(offset)
-        if any(self._moves(guard) for guard in guards):
+        if any(self._moves(monomial) for guard in guards for monomial, _ in guard.terms):
             inner, outer = ZERO, offset
         highest = upper_constant(inner)
         room = _ZERO_BYTES // memory.dtype.bytes
@@ -153,14 +153,12 @@ class Addresses:
 
     def _split(self, offset: Dim) -> tuple[Dim, Dim]:
         """(terms that the innermost loop changes, the others)."""
-        loop = self._scopes.innermost_loop()
-        if loop is None:
-            return ZERO, offset
-        return offset.parted(lambda monomial: self._integers.depth_of(monomial) >= loop.depth)
+        inner = offset.only(self._moves)
+        return inner, offset - inner
 
-    def _moves(self, dim: Dim) -> bool:
+    def _moves(self, monomial: Monomial) -> bool:
         loop = self._scopes.innermost_loop()
-        return loop is not None and self._integers.depth(dim) >= loop.depth
+        return loop is not None and self._integers.depth_of(monomial) >= loop.depth
 
 
 Either = Callable[[Load, Active, Expression, Callable[[], Expression], Callable[[], Expression]], Name]

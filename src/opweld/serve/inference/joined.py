@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from opweld.errors import RunError
-from opweld.serve.inference.lengths import common
+from opweld.serve.inference.lengths import padded
 from opweld.serve.inference.model import Array
 
 
@@ -69,12 +69,11 @@ class Rows:
 
     def _joined(self, name: str, arrays: Sequence[Array]) -> Array:
         axis = self.padded.get(name)
-        lengths = {0 if axis is None else array.shape[axis] for array in arrays}
-        if axis is None or len(lengths) == 1:
+        if axis is None or len({array.shape[axis] for array in arrays}) == 1:
             return np.concatenate(arrays)
         first = arrays[0]
         shape = [sum(array.shape[0] for array in arrays), *first.shape[1:]]
-        shape[axis] = common(lengths)
+        shape[axis] = padded(max(array.shape[axis] for array in arrays))
         joined = np.full(shape, self.values[name], first.dtype)
         begin = 0
         for array in arrays:
