@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opweld.codegen.c.bind import Sizes
 from opweld.tensor.dim import Axis, Dim, Symbol, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary
@@ -149,6 +150,17 @@ def test_sizes_are_what_the_algebra_says(tmp_path: Path) -> None:
         assert status == 0
         found = [slots[variant.buffers[i].size_slot] for i in range(len(dims))]
         assert found == [dim.evaluate(dict(zip((B, S), values, strict=True))) for dim in dims]
+
+
+def test_products_of_the_same_sizes_are_computed_once() -> None:
+    sizes = Sizes()
+    sizes.define(B, "b")
+    sizes.define(S, "s")
+    factors = (6, -10, 1, 310_272)
+    values = [sizes.value(factor * B.dim * S.dim) for factor in factors]
+    assert len(set(values)) == len(factors)
+    assert sum("(int64_t)b" in line for line in sizes.lines) == 1
+    assert sum("mul" in line for line in sizes.lines) == len(factors)
 
 
 def test_sizes_fed_as_values(tmp_path: Path) -> None:

@@ -176,10 +176,13 @@ class Sizes:
         """A C operand with the polynomial's value."""
         total = ""
         for monomial, coefficient in dim.terms:
-            product = "" if coefficient == 1 and monomial else integer_literal(coefficient)
+            product = ""  # of the atoms first: that is the same for many coefficients
             for atom in monomial:
                 name = self._atom(atom)
                 product = self._checked("mul", product, name) if product else name
+            if coefficient != 1 or not product:
+                factor = integer_literal(coefficient)
+                product = self._checked("mul", product, factor) if product else factor
             total = self._checked("add", total, product) if total else product
         return total or "0"
 
