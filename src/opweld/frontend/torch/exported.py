@@ -18,6 +18,7 @@ from opweld.frontend.torch.builder import elements
 from opweld.frontend.torch.decompositions import decompositions
 from opweld.frontend.torch.imported import Imported
 from opweld.frontend.torch.importer import Importer, dim_of
+from opweld.frontend.torch.untraced import untraced
 
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -29,7 +30,7 @@ def exported(module: torch.nn.Module, example_inputs: Any, dynamic_shapes: Any) 
         example_inputs: a tuple of positional ones, or a dict of those with names.
         dynamic_shapes: as `torch.export.export` has it; a text is a dynamic dim of that name.
 
-    Raises ModelError with PyTorch's reason where the module cannot be traced."""
+    Raises ModelError with PyTorch's reason, the module's line and a remedy where it cannot be traced."""
     if any(own.training and _has_modes(own) for own in module.modules()):
         raise ModelError(f"{type(module).__name__} is in training mode; call module.eval() first")
     shapes = pytree.tree_map(_dim, dynamic_shapes)
@@ -40,11 +41,7 @@ def exported(module: torch.nn.Module, example_inputs: Any, dynamic_shapes: Any) 
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:  # torch.export's errors have no common class
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ModelError(
-            f"torch.export cannot trace {type(module).__name__}: {reason.strip()}; "
-            'torch.compile(module, backend="opweld") compiles the parts between what cannot be traced'
-        ) from error
+        raise ModelError(f"torch.export cannot trace {type(module).__name__}: {untraced(error)}") from error
 
 
 def _has_modes(module: torch.nn.Module) -> bool:
