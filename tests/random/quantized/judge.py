@@ -17,16 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opweld.verification.compare import compare
-from tests.random.evaluate import evaluate
+from tests.random.evaluate import WITHIN, evaluate
 from tests.random.generate import Case
 from tests.random.judge import TOSSES, Judge
 from tests.random.quantized.generate import rounds
 
 Array = NDArray[Any]
-
-
-WITHIN = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul")
-"""Operators of floats that round to codes on the way."""
 
 
 class StepJudge(Judge):

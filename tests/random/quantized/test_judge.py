@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx.parser
 
+from opweld.frontend.reference.recurrent import dynamic_lstm
 from tests.random.generate import Case
 from tests.random.kept import load_case, save_case
 from tests.random.quantized.generate import case_of
@@ -65,6 +66,48 @@ def test_a_tie_inside_of_an_operator_moves_its_result_and_the_codes_of_it() -> N
     for codes, verdicts in ((10, "right noise"), (11, "right noise"), (30, "wrong")):
         y = np.full((1, 1), codes * step * 127 * 0.05, np.float32)
         assert judge.verdict(0, [y, np.clip(np.rint(y / np.float32(0.01)), 0, 255).astype(np.uint8)])[0] in verdicts
+
+
+LSTM = """g (float[2, 1, 2] x, int8[1, 2, 8] w, int8[1, 2, 8] r, float[1, 1, 2] h, float[1, 1, 2] c)
+    => (float[2, 1, 1, 2] y, uint16[2, 1, 1, 2] q)
+    <float[1] v = {0.005}, float[1] u = {0.004}, int8[1] z = {0}, float s = {0.00002}, uint16 m = {32768}> {
+    y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 2> (x, w, r, "", "", h, c, "", v, z, u, z)
+    q = QuantizeLinear(y, s, m) }"""
+
+
+def saturated() -> dict[str, np.ndarray]:
+    """The first step's gates are open, so that its states are 1 and -1: halfway between two zero points. The second's
+    inputs are so small that its gates follow from those states alone."""
+    w = np.zeros((1, 2, 8), np.int8)
+    w[..., :6] = 127
+    x = np.array([[100, 100], [0.1, -0.1]], np.float32).reshape(2, 1, 2)
+    r = np.random.default_rng(3).integers(-127, 127, (1, 2, 8)).astype(np.int8)
+    h, c = (np.array(pair, np.float32).reshape(1, 1, 2) for pair in ([0.5, 0.25], [20, -20]))
+    return {"x": x, "w": w, "r": r, "h": h, "c": c}
+
+
+def lstm_answers(feeds: dict[str, np.ndarray], scale: float = 0.004, off: float = 0.0) -> list[np.ndarray]:
+    """What the model above makes with that scale of R, each float on the way being off by so much of itself."""
+    unit, recurrent = (np.array([number], np.float32) for number in (0.005, scale))
+    zero = np.array([0], np.int8)
+    states = (feeds["h"], feeds["c"])
+    y, _, _ = dynamic_lstm(
+        feeds["x"], feeds["w"], feeds["r"], None, None, *states, None, unit, zero, recurrent, zero,
+        result=lambda x: x * np.float32(1 + off), hidden_size=2,
+    )  # fmt: skip
+    return [y, np.clip(np.rint(y / np.float32(0.00002)) + 32768, 0, 65535).astype(np.uint16)]
+
+
+def test_states_of_a_recurrence_at_ties_go_either_way_and_its_scale_does_not() -> None:
+    feeds = saturated()
+    judge = judge_of(LSTM, **feeds)
+    made = [lstm_answers(feeds, off=off) for off in (0, 2.0**-23, -(2.0**-23))]
+    assert any((np.abs(codes.astype(int) - made[0][1]) > 10).any() for _, codes in made), "the states are at ties"
+    for answers in made:
+        assert judge.verdict(0, answers)[0] in ("right", "noise")
+    # Off by more than a code of each state can do, which is 16 times what was seen.
+    for answers in (lstm_answers(feeds, scale=0.006), lstm_answers({**feeds, "r": np.roll(feeds["r"], 1, 2)})):
+        assert judge.verdict(0, answers)[0] == "wrong"
 
 
 def test_sums_of_integers_are_equal() -> None:

@@ -32,9 +32,13 @@ def dynamic_lstm(
     w0: Array | None,
     r1: Array,
     r0: Array | None,
+    *,
+    result: Formula = lambda x: x,
     **attributes: Any,
 ) -> tuple[Array, Array, Array]:
-    """X [T, B, I], W [D, I, 4 * H], R [D, H, 4 * H] -> Y [T, D, B, H], Y_h and Y_c [D, B, H]"""
+    """X [T, B, I], W [D, I, 4 * H], R [D, H, 4 * H] -> Y [T, D, B, H], Y_h and Y_c [D, B, H]
+
+    `result`: what each float on the way is taken for, of gates, activations and states; a test may round them."""
     backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     steps, batch, _ = x.shape
     hidden = r.shape[1]
@@ -47,7 +51,8 @@ def dynamic_lstm(
         if bias is not None:
             inputs = inputs + (bias[d, : 4 * hidden] + bias[d, 4 * hidden :])
         state = [np.zeros((batch, hidden), x.dtype) if s is None else s[d] for s in (first_h, first_c)]
-        cell = _Cell(hidden, None if peepholes is None else peepholes[d], _activations(attributes, d), attributes)
+        own = [_then(formula, result) for formula in _activations(attributes, d)]
+        cell = _Cell(hidden, None if peepholes is None else peepholes[d], own, result, attributes)
         results.append(_run(cell, inputs, weights[1], state, ends, back))
     y, h, c = zip(*results, strict=True)
     return np.stack(y, 1), np.stack(h), np.stack(c)
@@ -74,17 +79,18 @@ class _Cell:
     hidden: int
     peepholes: Array | None
     activations: Sequence[Formula]
+    result: Formula
     attributes: dict[str, Any]
 
     def after(self, gates: Array, c: Array) -> tuple[Array, Array]:
         """The states after a step, from the gates i, o, f, c before their activations."""
-        i, o, f, g = np.split(gates, 4, axis=-1)
+        i, o, f, g = np.split(self.result(gates), 4, axis=-1)
         p_i, p_o, p_f = (0, 0, 0) if self.peepholes is None else np.split(self.peepholes, 3)
         sigma, squash, squash_cell = self.activations
         update = sigma(self._clip(i + p_i * c))
         keep = 1 - update if self.attributes.get("input_forget") else sigma(self._clip(f + p_f * c))
-        c = keep * c + update * squash(self._clip(g))
-        return sigma(self._clip(o + p_o * c)) * squash_cell(c), c
+        c = self.result(keep * c + update * squash(self._clip(g)))
+        return self.result(sigma(self._clip(o + p_o * c)) * squash_cell(c)), c
 
     def _clip(self, x: Array) -> Array:
         limit = self.attributes.get("clip")
@@ -105,6 +111,10 @@ def _run(
         h, c = np.where(alive[:, None], new_h, h), np.where(alive[:, None], new_c, c)
         y[place[alive], batch[alive]] = h[alive]
     return y, h, c
+
+
+def _then(formula: Formula, after: Formula) -> Formula:
+    return lambda x: after(formula(x))
 
 
 def _activations(attributes: dict[str, Any], direction: int) -> Sequence[Formula]:
