@@ -136,8 +136,8 @@ def ranks(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Spearman's rank correlation; NaN for fewer than three pairs."""
-    if len(x) < 3:
+    """Spearman's rank correlation; NaN for fewer than three pairs, and where all of one side are equal."""
+    if len(x) < 3 or min(len(set(x)), len(set(y))) == 1:
         return math.nan
     return float(np.corrcoef(ranks(np.array(x)), ranks(np.array(y)))[0, 1])
 
