@@ -194,6 +194,18 @@ def test_checks_of_the_tracer_need_no_rows_and_steps_in_floats_no_fixed_sizes() 
         np.testing.assert_allclose(model.run({"x": x.numpy()})["output"], module(x).numpy(), rtol=1e-5)
 
 
+def test_floats_are_counted_up_to_sizes_that_change() -> None:
+    class Counted(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.arange(1, x.shape[0] + 1, dtype=torch.float32) / x.shape[0] + x
+
+    module = Counted().eval()
+    model = opweld.compile(module, (torch.zeros(4),), dynamic_shapes={"x": {0: "n"}})
+    for size in (1, 4, 7):
+        x = torch.zeros(size)
+        np.testing.assert_allclose(model.run({"x": x.numpy()})["output"], module(x).numpy(), rtol=1e-6)
+
+
 class Positive(torch.nn.Module):
     """Asserts of its data, with messages and without."""
 

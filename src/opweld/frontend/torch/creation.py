@@ -83,11 +83,11 @@ def arange_start(b: Builder, start: Scalar, end: Scalar, **_: Any) -> Value:
 
 @aten("arange.start_step")
 def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar = 1, **_: Any) -> Value:
-    """The same by steps: as many as PyTorch says, each a multiple, so that roundings do not add up. Integers count in
-    integers, whatever numbers say how many there are."""
+    """The same by steps: as many as PyTorch says, each a multiple, so that roundings do not add up. What whole numbers
+    tell is counted in integers, of which floats are rounded once."""
     dtype = b.dtype
-    given = (start, end, step)
-    if dtype.is_integer and all(own.dtype is DType.I64 if isinstance(own, Value) else own == int(own) for own in given):
+    if all(map(_is_whole, (start, end, step))):
+        given = (start, end, step)
         found = b.op("Range", *(b.cast(own, DType.I64) for own in given), dtype=DType.I64)
         return b.cast(found, dtype)
     count = b.static(b.made.shape[0], "the number of steps")
@@ -95,6 +95,13 @@ def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar = 1, **_: A
     wide = DType.I64 if dtype.is_integer else DType.F64
     steps = b.op("Mul", b.cast(places, wide), b.cast(step, wide))
     return b.cast(b.op("Add", b.cast(start, wide), steps), dtype)
+
+
+def _is_whole(number: Scalar) -> bool:
+    """Whether a number is surely an integer that float64 has exactly, as sizes are."""
+    if isinstance(number, Value):
+        return number.dtype is DType.I64
+    return abs(number) <= 2**53 and number == int(number)
 
 
 @aten("linspace.default", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
