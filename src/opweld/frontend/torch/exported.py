@@ -18,6 +18,7 @@ from opweld.frontend.torch.builder import elements
 from opweld.frontend.torch.decompositions import decompositions
 from opweld.frontend.torch.imported import Imported
 from opweld.frontend.torch.importer import Importer, dim_of
+from opweld.frontend.torch.size_guards import size_guards
 from opweld.frontend.torch.untraced import untraced
 
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -91,8 +92,9 @@ def imported(program: ExportedProgram, dynamic_shapes: Any = None, name: str = "
     ends = [value for value in returned if value is not None]
     outputs = [own for own, value in zip(outputs, returned, strict=True) if value is not None]
     importer = Importer(parameters, names, dim_names(functional, dynamic_shapes))
+    asserted = tuple(assertions(functional.graph))
     graph, nodes = importer.run(
-        functional.graph, functional.graph_module, outputs, ends, tuple(assertions(functional.graph))
+        functional.graph, functional.graph_module, outputs, ends, asserted, size_guards(program)
     )
     return Imported(graph, nodes, name)
 

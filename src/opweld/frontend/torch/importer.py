@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,7 @@ from opweld.frontend.torch.convention import hint
 from opweld.frontend.torch.dtypes import as_array, dtype_of
 from opweld.frontend.torch.narrow import rounded_once
 from opweld.frontend.torch.rows import rows
+from opweld.frontend.torch.size_guards import SizeGuard
 from opweld.ir import Graph, Stored, Value
 from opweld.ops.aten.elementwise import DOMAIN as ATEN
 from opweld.record import FileNode
@@ -64,15 +65,18 @@ class Importer:
         names: Sequence[str],
         ends: Sequence[Any],
         asserted: Sequence[tuple[fx.Node, str]] = (),
+        sized: Iterable[SizeGuard] = (),
     ) -> tuple[Graph, tuple[FileNode, ...]]:
         """The graph whose outputs are these values of PyTorch's graph, called so; and its nodes as an account tells
         them.
 
         Args:
-            asserted: (condition, message); a run fails where one is false, or the caller has them among the ends."""
+            asserted: (condition, message); a run fails where one is false, or the caller has them among the ends.
+            sized: what is assumed of the sizes of inputs."""
         self._nodes(graph, owner, ends=[*ends, *(condition for condition, _ in asserted)])
         values = [self._argument(value) for value in ends]
         self._guard(values, ends, asserted)
+        self._assume(values, sized)
         found = [self._named(value, name) for value, name in zip(values, names, strict=True)]
         made = Graph(self.inputs.values(), found, self._builder.nodes, self._builder.stored, "torch")
         return made, tuple(self._files)
@@ -235,6 +239,16 @@ class Importer:
             self._builder.name = f"{_title(condition)} ({message})"
             holds = self._builder.cast(self._argument(condition), DType.BOOL)
             made[place] = self._builder.op("Asserted", self._tensor(made[place]), holds, domain=ATEN)
+
+    def _assume(self, made: list[Any], sized: Iterable[SizeGuard]) -> None:
+        """Makes the first output one that is only there for such sizes."""
+        inputs = {node.name: value for node, value in self.inputs.items()}
+        for guard in sized if made else ():
+            self._builder.name = f"{guard.text} (torch.export)"
+            numbers = guard.values(self._builder, inputs)
+            if numbers is not None:
+                own = self._tensor(made[0])
+                made[0] = self._builder.op("Sized", own, *numbers, domain=ATEN)
 
     # ----------------------------------------------------------------------------------------------------------- calls
 

@@ -13,6 +13,8 @@ from torch._dynamo.exc import UserError, UserErrorType
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, GuardOnDataDependentSymNode
 
+from opweld.frontend.torch.size_guards import sizes_told
+
 _PYTORCH, _OPWELD = Path(torch.__file__).parent, Path(__file__).parents[2]
 _STANDARD, _PACKAGES = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
 
@@ -71,7 +73,7 @@ def _violated(text: str) -> str:
     """What a module asks of sizes beyond what `dynamic_shapes` says, and what is to be said there instead."""
     lines = [line.strip() for line in text.splitlines()]
     first = next((line.removeprefix("- ") for line in lines if line.startswith("- ")), lines[0])
-    reason = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", r"\1.shape[\2]", re.split(r"\. If you're|\.?$", first)[0])
+    reason = sizes_told(re.split(r"\. If you're|\.?$", first)[0])
     if "specialized it to be a constant" in reason:
         return f"{reason}; leave that dim out of dynamic_shapes, and compile a model for each size"
     _, suggested, rest = text.partition("Suggested fixes:\n")

@@ -1,4 +1,4 @@
-"""A value that is only there where a condition holds."""
+"""Values that are only there where a condition holds: of data, or of sizes."""
 
 from __future__ import annotations
 
@@ -35,3 +35,20 @@ def lower_asserted(scope: Lowering, node: ir.Node) -> None:
     holds = emit(scope, shape, lambda at: scope.load(condition, at), "condition")
     (made,) = scope.extern("asserted", [data.name, holds.name], [(fact.dtype, fact.shape)], (product(fact.shape),))
     scope.alias(node.outputs[0], made)
+
+
+@infers("Sized", domain=DOMAIN)
+def infer_sized(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The dtype and shape of the first input; the second, a number made of sizes, is not less than the third. Numbers
+    that sizes do not tell are not compared."""
+    x = scope.fact(required(node, 0))
+    left, right = (elements_of(scope.fact(required(node, position))) for position in (1, 2))
+    if left is not None and right is not None:
+        scope.at_least(left.flat[0] - right.flat[0], 0, node, "the program is of such sizes alone")
+    return [Fact(x.dtype, x.shape)]
+
+
+@lowers("Sized", domain=DOMAIN)
+def lower_sized(scope: Lowering, node: ir.Node) -> None:
+    """The first input, as it is."""
+    scope.alias(node.outputs[0], scope.tensor(required(node, 0)))
