@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.check import check_header, check_tensors, check_text, external_files
-from opweld.frontend.external import external_extent
-from opweld.frontend.onnx import read_model
+from opweld.frontend.onnx import read_model, stored_tensor
 from opweld.frontend.opset import Stripped
 
 _PLAIN = (
@@ -106,9 +105,7 @@ def _tensor(name: str, tensor: onnx.TensorProto, path: Path) -> FileTensor:
     shape, dtype = tuple(tensor.dims), onnx_ir.DataType(tensor.data_type)
 
     def read() -> NDArray[Any]:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            return onnx_ir.serde.deserialize_tensor(tensor).numpy()
-        return external_extent(tensor, path).read(dtype, shape)
+        return stored_tensor(tensor, path).numpy()
 
     is_float = dtype.is_floating_point()
     return FileTensor(name, shape, is_float, is_float or (dtype.is_integer() and dtype.bitwidth <= 8), read)

@@ -255,7 +255,7 @@ def _finish(
             cause = cause.__cause__
         raise ModelError(f"the graph is malformed: {str(cause)[:300]}") from error
     assert isinstance(model, ir.Model)
-    weights = [_weight(tensor, path) for tensor in stripped.removed]
+    weights = [stored_tensor(tensor, path) for tensor in stripped.removed]
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in graph.initializers.values():
             if value.const_value is not None:
@@ -279,7 +279,8 @@ def _finish(
     return model, None if plain else replace(structure, outputs=tuple(forms))
 
 
-def _weight(tensor: onnx.TensorProto, path: Path | None) -> ir.TensorProtocol:
+def stored_tensor(tensor: onnx.TensorProto, path: Path | None) -> ir.TensorProtocol:
+    """A tensor of a model, which is read when it is asked for where it lies in a file beside the model's, `path`."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return ir.serde.deserialize_tensor(tensor)
     extent, dtype, shape = external_extent(tensor, path), ir.DataType(tensor.data_type), tuple(tensor.dims)
