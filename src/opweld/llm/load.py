@@ -98,7 +98,7 @@ def load(
         target: what it is compiled for, as `opweld.compile` takes it; on a GPU ("cuda"), integers in blocks are decoded
             when they are loaded.
         precision: what operands of products may be rounded to: fp32, which rounds nothing, bf16, or, on a
-            processor, int8: of products by integers in blocks, in groups of 64 (`tensor/rounded.py`), and to bf16
+            processor, int8: of products by integers in blocks, in groups of 256 (`tensor/rounded.py`), and to bf16
             those of attention where `cache` is bf16. Where None, bf16 on a GPU.
 
     Raises ModelError and UnsupportedError as `open_model`, OptionError for a context that the model was not made for,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opweld.llm.weights import Blocked
-from opweld.tensor.rounded import GROUP, PART, fixed_point, numbers_of, panels_of
+from opweld.tensor.rounded import LINE, PART, fixed_point, numbers_of, panels_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Panels:
 
 def has_panels(weight: Blocked) -> bool:
     """Whether rows are groups that are rounded, and blocks whole parts of them."""
-    return weight.shape[1] % GROUP == 0 and weight.block % PART == 0
+    return weight.shape[1] % LINE == 0 and weight.block % PART == 0
 
 
 def in_panels(weight: Blocked) -> Panels:

@@ -1,15 +1,15 @@
 """Products of rows rounded to 8 bits by matrices of integers in blocks, as externs.
 
-`round_rows` rounds each group of 64 elements of a row to integers of -127 to 127 times a step of its own; `rounded_*`
-multiply such rows by a matrix (`llm/weights.py`), whose scales and minimums are integers, too, times a unit of its row
-(`fixed_point`):
+`round_rows` rounds each group of 256 elements of a row, the last one of what is left, to integers of -127 to 127 times
+a step of its own; `rounded_*` multiply such rows by a matrix (`llm/weights.py`), whose scales and minimums are
+integers, too, times a unit of its row (`fixed_point`):
 
-    x[k] = codes[k] * steps[g] * 2**15, of group g = k // 64, where 127 is the largest
+    x[k] = codes[k] * steps[g] * 2**15, of group g = k // 256, where 127 is the largest
     w[j, k] = (weights[j, k] - zero) * scales[j, b] + minimums[j, b], of 16 bits, of block b of the weights
     sums[g, j] = sum<k in g>(codes[k] * w[j, k])
     result[j] = sum<g>(sums[g, j] * steps[g]) * units[j]
 
-So w is a fraction with 15 bits, and what is added up no larger than 64 times x: where x is near the largest float32,
+So w is a fraction with 15 bits, and what is added up no larger than 256 times x: where x is near the largest float32,
 sums are no infinities before units make them small.
 
 Sums of a group are integers of 32 bits and exact, groups are added in order: results are the same bits for one row and
@@ -35,8 +35,10 @@ from opweld.tensor.dim import ceildiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.function import Array, Function, Numbers
 
-GROUP = 64
-"""Elements of a row that share a step."""
+GROUP = 256
+"""Elements of a row that share a step; the last ones may be fewer."""
+LINE = 64
+"""Elements of a row in a register of a matrix unit; rows are whole ones."""
 PART = 32
 """Elements that have a total."""
 PANEL = 16
@@ -106,7 +108,13 @@ def _matrix(codes: Array, bits: int, out: int, size: int) -> Array:
 def _round_parts(numbers: Numbers) -> tuple[Any, ...]:
     """A row; its codes, steps and totals."""
     size = numbers[0]
-    return size, size, _divided(size, GROUP), _divided(size, PART)
+    return size, size, ceildiv(size, GROUP), _divided(size, PART)
+
+
+def _in_groups(x: Array) -> Array:
+    """[..., size] as [..., groups, GROUP], zeros behind the last."""
+    missing = -x.shape[-1] % GROUP
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)]).reshape(*x.shape[:-1], -1, GROUP)
 
 
 def _divided(size: Any, by: int) -> Any:
@@ -116,15 +124,15 @@ def _divided(size: Any, by: int) -> Any:
 def _round(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
     del numbers
     (x,), (codes, steps, totals) = operands, results
-    groups = x.reshape(-1, GROUP).astype(np.float32)
+    groups = _in_groups(x).astype(np.float32)
     reach = np.abs(groups).max(1)
     finite = np.isfinite(reach)
     with np.errstate(all="ignore"):
         inverse = np.where(finite & (reach > 2.0**-100), np.float32(LARGEST) / reach, np.float32(0))
         found = np.where(finite[:, None], np.rint(groups * inverse[:, None]), 0)
-    codes[:] = found.reshape(-1)
+    codes[:] = found.reshape(-1)[: len(x)]
     steps[:] = np.where(finite, reach / np.float32(LARGEST) / np.float32(FRACTION), np.float32(np.nan))
-    totals[:] = found.reshape(-1, PART).sum(1)
+    totals[:] = codes.reshape(-1, PART).sum(1)
 
 
 def _product_parts(bits: int, numbers: Numbers) -> tuple[Any, ...]:
@@ -132,7 +140,7 @@ def _product_parts(bits: int, numbers: Numbers) -> tuple[Any, ...]:
     rows, out, size, each, _, has_least = numbers
     parts, wide = _divided(size, PART), ceildiv(out, PANEL) * PANEL
     blocks = wide * ceildiv(parts, each) * (1 + has_least)
-    row = (rows * size, rows * _divided(size, GROUP), rows * parts)
+    row = (rows * size, rows * ceildiv(size, GROUP), rows * parts)
     return ITEM, *row, wide * ceildiv(size * bits, 8), wide, blocks, rows * out
 
 
@@ -146,15 +154,13 @@ def _product(bits: int, operands: Sequence[Array], results: Sequence[Array], num
     item, x, steps, _, codes, units, numbers_of_blocks = operands
     rows, out, size, each, zero, has_least = map(int, numbers)
     columns = slice(int(item[0]) * PANEL, min(out, int(item[0] + item[1]) * PANEL))
-    kinds, blocks, groups = 1 + has_least, size // PART // each, size // GROUP
+    kinds, blocks, groups = 1 + has_least, size // PART // each, -(-size // GROUP)
     spread = numbers_of_blocks.reshape(-1, blocks, PANEL, kinds).transpose(0, 2, 1, 3).reshape(-1, blocks, kinds)
     spread = np.repeat(spread[columns].astype(np.int64), each * PART, axis=1)
     weights = (_matrix(codes, bits, out, size)[columns].astype(np.int64) - zero) * spread[..., 0]
     if has_least:
         weights += spread[..., 1]
-    sums = np.einsum(
-        "rgk,cgk->rgc", x.reshape(rows, groups, GROUP).astype(np.int64), weights.reshape(-1, groups, GROUP)
-    )
+    sums = np.einsum("rgk,cgk->rgc", _in_groups(x.reshape(rows, size)).astype(np.int64), _in_groups(weights))
     found = (sums * steps.reshape(rows, groups, 1)).sum(1) * units.reshape(-1)[columns]
     results[0].reshape(rows, out)[:, columns] = found
 

@@ -1,6 +1,6 @@
 """Products of rows rounded to 8 bits, see `tensor/rounded.py`.
 
-RoundRows(x [rows, in])                  codes int8 [rows, in], steps [rows, in / 64], totals int32 [rows, in / 32]
+RoundRows(x [rows, in])                codes int8 [rows, in], steps [rows, ceil(in / 256)], totals int32 [rows, in / 32]
 RoundedMatMul(items [calls, 2], codes, steps, totals, panels uint8 [panels, bytes], units [panels, 16],
               numbers int16 [panels, blocks * 16] or, with minimums, [panels, blocks * 32];
               bits, zero, blocks, out)                                                         [rows, out]
@@ -16,14 +16,14 @@ from opweld.ops.operands import describe, require_rank, required
 from opweld.ops.registry import Inference, Lowering, infers, lowers, required_attribute
 from opweld.tensor.dim import Dim, as_dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.rounded import GROUP, ITEM, KINDS, PANEL, PART
+from opweld.tensor.rounded import GROUP, ITEM, KINDS, LINE, PANEL, PART
 
 
 @infers("RoundRows", domain=DOMAIN)
 def infer_rounded(scope: Inference, node: ir.Node) -> list[Fact]:
     """Codes, a step for each group, a total for each part."""
     rows, size = require_rank(scope.fact(required(node, 0)), 2, node, 2).shape
-    groups, parts = (as_dim(_whole(size, each, node)) for each in (GROUP, PART))
+    groups, parts = as_dim(-(-int(size) // GROUP)), as_dim(_whole(size, PART, node))
     return [Fact(DType.I8, (rows, size)), Fact(DType.F32, (rows, groups)), Fact(DType.I32, (rows, parts))]
 
 
@@ -32,7 +32,7 @@ def lower_rounded(scope: Lowering, node: ir.Node) -> None:
     """A call for each row."""
     x = required(node, 0)
     rows, size = scope.fact(x).shape
-    groups, parts = (as_dim(_whole(size, each, node)) for each in (GROUP, PART))
+    groups, parts = as_dim(-(-int(size) // GROUP)), as_dim(_whole(size, PART, node))
     results = [(DType.I8, (rows, size)), (DType.F32, (rows, groups)), (DType.I32, (rows, parts))]
     made = scope.extern("round_rows", [scope.tensor(x)], results, (size,), rows)
     for output, name in zip(node.outputs, made, strict=True):
@@ -77,6 +77,6 @@ def lower_product(scope: Lowering, node: ir.Node) -> None:
 
 def _whole(size: Dim, each: int, node: ir.Node) -> int:
     count = size.constant
-    if not count or count % GROUP:
-        raise ModelError(f"{describe(node)}: a row of {size} is no whole groups of {GROUP}")
+    if not count or count % LINE:
+        raise ModelError(f"{describe(node)}: a row of {size} is no whole lines of {LINE}")
     return count // each

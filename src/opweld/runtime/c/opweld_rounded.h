@@ -1,7 +1,7 @@
 /* Products of rows rounded to 8 bits by matrices of integers in blocks: the functions `round_rows` and `rounded_*` of
  * tensor/rounded.py, which says what they compute and how operands lie.
  *
- * The sum of a group of 64 products, scales and minimums of weights included, is an integer of 32 bits, and exact. So a
+ * The sum of a group of 256 products, scales and minimums of weights included, is an integer of 32 bits, and exact. So a
  * matrix unit that takes 16 rows at once, dot products of bytes that take one, and what widens bytes have the same sums:
  * the unit multiplies weights of 16 bits, in two planes of bytes, the others codes, whose sums they scale block by block.
  * What is added to a result, group by group, is `opw_rounded_add`. A row's result does not depend on how many rows are
@@ -14,15 +14,18 @@
 #include "opweld_matrix.h"
 
 enum {
-    OPW_ROUNDED_GROUP = 64, /* elements of a row that share a step */
-    OPW_ROUNDED_PART = 32,  /* elements that have a total: of a block of weights, all or some */
+    OPW_ROUNDED_GROUP = 256, /* elements of a row that share a step; the last ones may be fewer */
+    OPW_ROUNDED_LINE = 64,   /* elements of a row in a matrix unit's register */
+    OPW_ROUNDED_PART = 32,   /* elements that have a total: of a block of weights, all or some */
     OPW_ROUNDED_PARTS = OPW_ROUNDED_GROUP / OPW_ROUNDED_PART,
     OPW_ROUNDED_PANEL = 16,
     OPW_ROUNDED_WORDS = OPW_ROUNDED_PART / 4,
     OPW_ROUNDED_BYTES = OPW_ROUNDED_PART * OPW_ROUNDED_PANEL, /* of a part of a panel, a code in a byte */
-    OPW_ROUNDED_PLANE = OPW_ROUNDED_GROUP * OPW_ROUNDED_PANEL,
+    OPW_ROUNDED_PLANE = OPW_ROUNDED_LINE * OPW_ROUNDED_PANEL, /* of a line of a panel, a byte of each weight */
     OPW_ROUNDED_ROWS = 8 /* of a tile without a matrix unit */
 };
+
+#define OPW_ROUNDED_GROUPS(size) (((size) + OPW_ROUNDED_GROUP - 1) / OPW_ROUNDED_GROUP)
 
 typedef struct {
     const int8_t *codes;   /* [rows, size] */
@@ -39,6 +42,12 @@ typedef struct {
     int32_t zero;
     int bits, has_least;
 } opw_rounded_matrix;
+
+/* The end of group g, in lines or parts of `each` elements, of a row of `size`. */
+OPW_INLINE int64_t opw_rounded_end(int64_t g, int64_t size, int64_t each) {
+    int64_t end = (g + 1) * OPW_ROUNDED_GROUP;
+    return (end < size ? end : size) / each;
+}
 
 /* Scales of columns [column, column + OPW_LANES) of a block in the low halves of words, minimums in the high ones. */
 OPW_INLINE vi32 opw_rounded_numbers(const opw_rounded_matrix *own, int64_t block, int64_t column) {
@@ -95,7 +104,7 @@ OPW_INLINE void opw_rounded_tile(const opw_rounded_matrix *own, const opw_rounde
     vf32 results[OPW_ROUNDED_ROWS] = {0};
     for (int64_t g = 0; g < x->groups; g++) {
         vi32 sums[OPW_ROUNDED_ROWS] = {0};
-        for (int64_t p = g * OPW_ROUNDED_PARTS; p < (g + 1) * OPW_ROUNDED_PARTS; p++) {
+        for (int64_t p = g * OPW_ROUNDED_PARTS, end = opw_rounded_end(g, x->size, OPW_ROUNDED_PART); p < end; p++) {
             vi32 words[OPW_ROUNDED_WORDS], numbers = opw_rounded_numbers(own, panel * blocks + p / own->each, column);
             opw_rounded_words(own, panel * x->parts + p, column, words);
             _Pragma("clang loop unroll(full)") for (int r = 0; r < rows; r++) {
@@ -124,7 +133,7 @@ enum { OPW_ROUNDED_LEAST = 7 };
 
 typedef int16_t opw_rounded_halves __attribute__((vector_size(4 * OPW_LANES)));
 
-/* The weights of a panel as a matrix unit reads them: by groups, high bytes before low ones. */
+/* The weights of a panel as a matrix unit reads them: by lines, high bytes before low ones. */
 OPW_INLINE void opw_rounded_unpack(const opw_rounded_matrix *own, const opw_rounded_rows *x, int64_t panel, uint8_t *planes) {
     int64_t blocks = x->parts / own->each;
     for (int64_t p = 0; p < x->parts; p++) {
@@ -134,7 +143,8 @@ OPW_INLINE void opw_rounded_unpack(const opw_rounded_matrix *own, const opw_roun
         opw_rounded_halves least = (opw_rounded_halves)((numbers & 0xffff0000) | numbers >> 16);
         least -= scales * (int16_t)own->zero;
         opw_rounded_words(own, panel * x->parts + p, 0, words);
-        uint8_t *high = planes + p / OPW_ROUNDED_PARTS * 2 * OPW_ROUNDED_PLANE + p % OPW_ROUNDED_PARTS * OPW_ROUNDED_BYTES;
+        int64_t line = p * OPW_ROUNDED_PART / OPW_ROUNDED_LINE, rest = p * OPW_ROUNDED_PART % OPW_ROUNDED_LINE;
+        uint8_t *high = planes + line * 2 * OPW_ROUNDED_PLANE + rest * OPW_ROUNDED_PANEL;
         for (int w = 0; w < OPW_ROUNDED_WORDS; w++, high += 4 * OPW_ROUNDED_PANEL) {
             vu32 word = (vu32)words[w];
             vu32 even = (vu32)((opw_rounded_halves)(word & 0x00ff00ff) * scales + least);
@@ -145,49 +155,68 @@ OPW_INLINE void opw_rounded_unpack(const opw_rounded_matrix *own, const opw_roun
     }
 }
 
-/* Adds a group's sums, of 16 rows and a panel, to results. */
-OPW_INLINE void opw_rounded_sums(const opw_rounded_rows *x, int64_t row, int64_t g, const int32_t *sums,
-                                 vf32 results[OPW_MATRIX_ROWS]) {
+/* Sums of high bytes and of low ones, of 16 rows and a panel. */
+typedef int32_t opw_rounded_sums[2][OPW_MATRIX_ROWS * OPW_ROUNDED_PANEL];
+
+/* Adds group g's sums to results. */
+OPW_INLINE void opw_rounded_gather(const opw_rounded_rows *x, int64_t row, int64_t g, const opw_rounded_sums sums,
+                                   float *results) {
     const float *steps = x->steps + row * x->groups + g;
     _Pragma("clang loop unroll(full)") for (int r = 0; r < OPW_MATRIX_ROWS; r++, steps += x->groups) {
-        vi32 high = opw_load_i32(sums + r * OPW_ROUNDED_PANEL);
-        vi32 low = opw_load_i32(sums + (OPW_MATRIX_ROWS + r) * OPW_ROUNDED_PANEL);
-        results[r] = opw_rounded_add(results[r], (high << 8) + low, *steps);
+        float *result = results + r * OPW_ROUNDED_PANEL;
+        vi32 high = opw_load_i32(sums[0] + r * OPW_ROUNDED_PANEL), low = opw_load_i32(sums[1] + r * OPW_ROUNDED_PANEL);
+        opw_store_f32(result, opw_rounded_add(opw_load_f32(result), (high << 8) + low, *steps));
     }
 }
 
-/* A matrix unit's sums of group g, of high bytes before those of low ones, go to `sums`: registers of even and of odd
- * groups take turns, so that vectors add one while the unit makes the next. */
-#define OPW_ROUNDED_SUMS(m, HIGH, LOW, X, g, sums)                                                                     \
-    opw_matrix_zero(m, HIGH);                                                                                          \
-    opw_matrix_zero(m, LOW);                                                                                           \
-    opw_matrix_load(m, X, from + (g) * OPW_ROUNDED_GROUP, x->size / 4);                                                \
-    opw_matrix_load(m, 6, planes + 2 * (g) * OPW_ROUNDED_PLANE, OPW_ROUNDED_PANEL);                                    \
-    opw_matrix_dot4_signed(m, HIGH, X, 6);                                                                             \
-    opw_matrix_load(m, 7, planes + (2 * (g) + 1) * OPW_ROUNDED_PLANE, OPW_ROUNDED_PANEL);                              \
-    opw_matrix_dot4_swapped(m, LOW, X, 7);                                                                             \
-    opw_matrix_store(m, HIGH, sums, OPW_ROUNDED_PANEL);                                                                \
-    opw_matrix_store(m, LOW, sums + OPW_MATRIX_ROWS * OPW_ROUNDED_PANEL, OPW_ROUNDED_PANEL);
+/* Sums of group g of 16 rows, or of twice as many, whose weights are read once. */
+#define OPW_ROUNDED_MULTIPLY(m, TWICE, g, sums)                                                                        \
+    opw_matrix_zero(m, 0);                                                                                             \
+    opw_matrix_zero(m, 1);                                                                                             \
+    if (TWICE) {                                                                                                       \
+        opw_matrix_zero(m, 2);                                                                                         \
+        opw_matrix_zero(m, 3);                                                                                         \
+    }                                                                                                                  \
+    for (int64_t line = (g) * OPW_ROUNDED_GROUP / OPW_ROUNDED_LINE,                                                    \
+                 end = opw_rounded_end(g, x->size, OPW_ROUNDED_LINE);                                                  \
+         line < end; line++) {                                                                                         \
+        const int8_t *codes = from + line * OPW_ROUNDED_LINE;                                                          \
+        const uint8_t *high = planes + 2 * line * OPW_ROUNDED_PLANE;                                                   \
+        opw_matrix_load(m, 4, codes, x->size / 4);                                                                     \
+        opw_matrix_load(m, 6, high, OPW_ROUNDED_PANEL);                                                                \
+        opw_matrix_dot4_signed(m, 0, 4, 6);                                                                            \
+        opw_matrix_load(m, 7, high + OPW_ROUNDED_PLANE, OPW_ROUNDED_PANEL);                                            \
+        opw_matrix_dot4_swapped(m, 1, 4, 7);                                                                           \
+        if (TWICE) {                                                                                                   \
+            opw_matrix_load(m, 5, codes + OPW_MATRIX_ROWS * x->size, x->size / 4);                                     \
+            opw_matrix_dot4_signed(m, 2, 5, 6);                                                                        \
+            opw_matrix_dot4_swapped(m, 3, 5, 7);                                                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
+    opw_matrix_store(m, 0, (sums)[0][0], OPW_ROUNDED_PANEL);                                                           \
+    opw_matrix_store(m, 1, (sums)[0][1], OPW_ROUNDED_PANEL);                                                           \
+    if (TWICE) {                                                                                                       \
+        opw_matrix_store(m, 2, (sums)[1][0], OPW_ROUNDED_PANEL);                                                       \
+        opw_matrix_store(m, 3, (sums)[1][1], OPW_ROUNDED_PANEL);                                                       \
+    }
 
-/* Results of rows [row, row + 16) and a panel, by a matrix unit whose shape is that of four such sums. */
-OPW_INLINE void opw_rounded_unit(opw_matrix *m, const opw_rounded_matrix *own, const opw_rounded_rows *x, int64_t row,
+/* Results of 16 rows (`many` 1), or of 32 (2), from `row` on and a panel, by a matrix unit whose shape is that of four
+ * sums. They wait in memory: 32 vectors are all registers that there are. */
+OPW_INLINE void opw_rounded_unit(opw_matrix *m, const opw_rounded_matrix *own, const opw_rounded_rows *x, int many, int64_t row,
                                  const uint8_t *planes, int64_t panel, int64_t left, float *to, int64_t pitch) {
-    _Alignas(64) int32_t even[2 * OPW_MATRIX_ROWS * OPW_ROUNDED_PANEL], odd[2 * OPW_MATRIX_ROWS * OPW_ROUNDED_PANEL];
-    vf32 results[OPW_MATRIX_ROWS] = {0};
+    _Alignas(64) opw_rounded_sums sums[2];
+    _Alignas(64) float results[2][OPW_MATRIX_ROWS * OPW_ROUNDED_PANEL] = {0};
     const int8_t *from = x->codes + row * x->size;
     (void)m;
-    OPW_ROUNDED_SUMS(m, 0, 1, 4, 0, even)
-    int64_t g = 0;
-    for (; g + 2 <= x->groups; g += 2) {
-        OPW_ROUNDED_SUMS(m, 2, 3, 5, g + 1, odd)
-        opw_rounded_sums(x, row, g, even, results);
-        if (g + 2 < x->groups) {
-            OPW_ROUNDED_SUMS(m, 0, 1, 4, g + 2, even)
-        }
-        opw_rounded_sums(x, row, g + 1, odd, results);
+    for (int64_t g = 0; g < x->groups; g++) {
+        OPW_ROUNDED_MULTIPLY(m, many > 1, g, sums)
+        for (int n = 0; n < many; n++) opw_rounded_gather(x, row + n * OPW_MATRIX_ROWS, g, sums[n], results[n]);
     }
-    if (g < x->groups) opw_rounded_sums(x, row, g, even, results);
-    opw_rounded_store(own, panel, 0, results, OPW_MATRIX_ROWS, left, to + row * pitch, pitch);
+    for (int n = 0; n < many; n++)
+        for (int r = 0; r < OPW_MATRIX_ROWS; r++) {
+            vf32 result = opw_load_f32(results[n] + r * OPW_ROUNDED_PANEL);
+            opw_rounded_store(own, panel, 0, &result, 1, left, to + (row + n * OPW_MATRIX_ROWS + r) * pitch, pitch);
+        }
 }
 #endif
 
@@ -201,10 +230,12 @@ OPW_INLINE void opw_rounded_panel(const opw_rounded_matrix *own, const opw_round
         OPW_MATRIX unit = opw_matrix_start();
         opw_matrix_shape(&unit, 2, 2, 2 * OPW_MATRIX_ROWS, OPW_MATRIX_ROWS);
         opw_rounded_unpack(own, x, panel, planes);
+        for (; rows - row >= 2 * OPW_MATRIX_ROWS; row += 2 * OPW_MATRIX_ROWS)
+            opw_rounded_unit(&unit, own, x, 2, row, planes, panel, left, to, pitch);
         /* The last rows may be computed twice: they have the same results again. */
         while (rows - row >= OPW_ROUNDED_LEAST) {
             int64_t first = row + OPW_MATRIX_ROWS <= rows ? row : rows - OPW_MATRIX_ROWS;
-            opw_rounded_unit(&unit, own, x, first, planes, panel, left, to, pitch);
+            opw_rounded_unit(&unit, own, x, 1, first, planes, panel, left, to, pitch);
             row = first + OPW_MATRIX_ROWS;
         }
     }
@@ -233,7 +264,7 @@ OPW_INLINE void opw_rounded_panel(const opw_rounded_matrix *own, const opw_round
         const float *units, const int16_t *numbers, float *to, uint8_t *planes, int64_t rows, int64_t out, int64_t size, \
         int64_t each, int64_t zero, int64_t has_least, int64_t *error) {                                               \
         (void)error;                                                                                                   \
-        opw_rounded_rows from = {x, steps, totals, size, size / OPW_ROUNDED_GROUP, size / OPW_ROUNDED_PART};           \
+        opw_rounded_rows from = {x, steps, totals, size, OPW_ROUNDED_GROUPS(size), size / OPW_ROUNDED_PART};           \
         opw_rounded_matrix own = {codes, units, numbers, each, (int32_t)zero, BITS, has_least != 0};                   \
         for (int64_t panel = item[0]; panel < item[0] + item[1]; panel++) {                                            \
             int64_t column = panel * OPW_ROUNDED_PANEL;                                                                \
@@ -247,19 +278,23 @@ OPW_DEFINE_ROUNDED(rounded_u8, 8)
 static __attribute__((unused)) void round_rows_f32(const float *x, int8_t *codes, float *steps, int32_t *totals,
                                                    int64_t size, int64_t *error) {
     (void)error;
-    for (int64_t g = 0; g < size / OPW_ROUNDED_GROUP; g++) {
-        int32_t bits[OPW_ROUNDED_GROUP], largest = 0;
-        memcpy(bits, x, sizeof bits);
-        for (int i = 0; i < OPW_ROUNDED_GROUP; i++) {
-            int32_t magnitude = bits[i] & 0x7fffffff;
-            largest = magnitude > largest ? magnitude : largest;
+    for (int64_t g = 0; g < OPW_ROUNDED_GROUPS(size); g++) {
+        int64_t parts = opw_rounded_end(g, size, OPW_ROUNDED_PART) - g * OPW_ROUNDED_PARTS;
+        int32_t largest = 0;
+        for (int64_t p = 0; p < parts; p++) {
+            int32_t bits[OPW_ROUNDED_PART];
+            memcpy(bits, x + p * OPW_ROUNDED_PART, sizeof bits);
+            for (int i = 0; i < OPW_ROUNDED_PART; i++) {
+                int32_t magnitude = bits[i] & 0x7fffffff;
+                largest = magnitude > largest ? magnitude : largest;
+            }
         }
         float reach;
         memcpy(&reach, &largest, sizeof reach);
         int finite = largest < 0x7f800000;
         float inverse = finite && reach > 0x1p-100f ? 127.0f / reach : 0.0f;
         steps[g] = finite ? reach / 127.0f * 0x1p-15f : __builtin_nanf("");
-        for (int p = 0; p < OPW_ROUNDED_PARTS; p++, x += OPW_ROUNDED_PART, codes += OPW_ROUNDED_PART) {
+        for (int64_t p = 0; p < parts; p++, x += OPW_ROUNDED_PART, codes += OPW_ROUNDED_PART) {
             int32_t total = 0;
             for (int i = 0; i < OPW_ROUNDED_PART; i++) {
                 int32_t code = finite ? (int32_t)__builtin_rintf(x[i] * inverse) : 0;
