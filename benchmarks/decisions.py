@@ -87,7 +87,7 @@ def written(made: Compiled) -> str:
 def given_back(name: str, text: str, level: str = "all") -> Compiled:
     """A test program compiled as a schedules file says, which is checked to have been followed."""
     given: SchedulesFile = parse_schedules(text)
-    made = compile_as(name, Ledger(level=level, given=given))
+    made = compile_as(name, Ledger(level=level, schedules=given))
     made.ledger.check_names()
     given.check_regions({at: dict(schedule.fields()) for at, schedule in schedules(made).items()})
     return made

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opweld.errors import OptionError
-from opweld.rules import LEVELS, RULES, STORES, DecisionRule, allowed, stage_of
+from opweld.rules import LEVELS, RULES, STORAGE_RULES, DecisionRule, allowed, stage_of
 from opweld.schedules_file import SchedulesFile
 from opweld.typed import decoded, plain
 
@@ -78,8 +78,10 @@ def cheapest(alternatives: Sequence[Alternative]) -> Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One entry of the ledger. `alternatives[0]` is the baseline; `failed` holds the values of the failed predicate.
+    """One entry of the ledger. `alternatives[0]` is the baseline.
 
+    `site`, `subject`, `failed`: see `Ledger.decide`; `subject` holds labels, joined by " > ".
+    `preferred` is what the stage preferred, `taken` what level, pins and grants made of it.
     A decision may set a field of a schedule: `region` is then the label of the region's first output, `part` the field
     (see `Schedule.fields`); otherwise both are empty.
     `level` is the lowest that permits more than the baseline, where it differs from the rule's.
@@ -151,7 +153,7 @@ class Ledger:
         level: one of `rules.LEVELS`; rules of higher levels stay at their baseline.
         disable: ids, rules (`fuse.epilogue`) or stages (`fuse`) whose decisions stay at their baseline.
         pins: by id of a decision, the name of the alternative to take whatever the stage prefers.
-        given: the contents of a schedules file; a pin overrides it.
+        schedules: the contents of a schedules file; a pin overrides it.
         prefix: grant only the first `prefix` requests for another alternative than the baseline; None grants all.
         grants: whether to grant request number n (from 0); None grants all.
         granted: the ids of the decisions whose requests are granted; None grants all. Implies `lenient`, because
@@ -170,7 +172,7 @@ class Ledger:
         *,
         level: str = LEVELS[-1],
         pins: Mapping[str, str] | None = None,
-        given: SchedulesFile | None = None,
+        schedules: SchedulesFile | None = None,
         grants: Callable[[int], bool] | None = None,
         granted: Collection[str] | None = None,
         lenient: bool = False,
@@ -184,7 +186,7 @@ class Ledger:
         self._level = level
         self._disable = frozenset(disable)
         self._pins = dict(pins or {})
-        self.given = given
+        self.schedules = schedules
         self._grants = grants
         self._granted = granted
         self.lenient = lenient or granted is not None
@@ -195,21 +197,21 @@ class Ledger:
         self._variant = ""
         self._labels: dict[str, str] = {}
         self._follows: dict[tuple[str, str, str], str] = {}
-        self._stores: dict[str, str] = {}
-        """By id of a decision, the constant of which it says how it is stored."""
+        self._constants: dict[str, str] = {}
+        """By id of a decision about the layout or dtype of a constant, the constant."""
 
     def with_measured(self, measured: Mapping[str, Measured] | None = None) -> Ledger:
         """A copy that continues from here, with these measurements added."""
         other = copy(self)
         other._decisions, other._by_id = list(self._decisions), dict(self._by_id)
-        other._stores = dict(self._stores)
+        other._constants = dict(self._constants)
         other._measured = {**self._measured, **(measured or {})}
         return other
 
-    def noted(self, measured: Mapping[str, Measured]) -> Ledger:
-        """A copy whose recorded decisions hold these measurements."""
+    def annotated(self, measured: Mapping[str, Measured]) -> Ledger:
+        """A copy whose recorded decisions are annotated with these measurements."""
         other = self.with_measured(measured)
-        other._decisions = [d if d.id not in measured else _noted(d, measured[d.id]) for d in self]
+        other._decisions = [d if d.id not in measured else _annotated(d, measured[d.id]) for d in self]
         other._by_id = {d.id: d for d in other._decisions}
         return other
 
@@ -218,21 +220,21 @@ class Ledger:
 
         Args:
             labels: the name of each value in decision ids; see `tensor.label.labels`.
-            follows: a variant whose weights this one shares: what says how they are stored is decided as there.
+            follows: a variant whose weights this one shares: decisions about their layout and dtype are taken as there.
         """
         self._variant = name
         self._labels = dict(labels)
         self._follows = {}
         for d in self._decisions:
-            if follows and d.variant == follows and d.rule in STORES and not d.crossovers:
-                for about in _storing(d.rule, d.subject, self._stores.get(d.id, "")):
-                    self._follows.setdefault(about, d.taken)
+            if follows and d.variant == follows and d.rule in STORAGE_RULES and not d.crossovers:
+                for key in _storage_keys(d.rule, d.subject, self._constants.get(d.id, "")):
+                    self._follows.setdefault(key, d.taken)
 
     def label(self, name: str) -> str:
         """The name of a value in decision ids and in schedules files."""
         return self._labels.get(name, name)
 
-    def call(self, name: str, label: str) -> None:
+    def set_label(self, name: str, label: str) -> None:
         """Sets the label of a value that a stage adds to the program."""
         self._labels[name] = label
 
@@ -249,7 +251,7 @@ class Ledger:
         field: tuple[str, str] = ("", ""),
         level: str = "",
         crossovers: Callable[[str], Iterable[Crossover]] | None = None,
-        stores: str = "",
+        constant: str = "",
     ) -> str:
         """Records a decision and returns the name of the alternative to take.
 
@@ -268,8 +270,8 @@ class Ledger:
             field: for a field of a schedule: the first output of the region, and the field's name.
             level: the lowest level that permits more than the baseline, where it differs from the rule's.
             crossovers: the sizes at which others are better than the alternative that is taken, by its name.
-            stores: the constant of which it says how it is stored, "" where it is about none. Where a variant follows
-                another one, that is decided as there, even if the value that is computed of it has another label.
+            constant: the constant whose layout or dtype this decides, "" for none. In a variant that follows another
+                one, it is decided as there, even if the value that is computed from the constant has another label.
 
         Raises OptionError when a pin or a schedules file names an alternative that does not exist or is not legal.
         """
@@ -282,9 +284,11 @@ class Ledger:
         legal = _legal(names, wanted, failed or {})
         if wanted not in legal:
             raise ValueError(f"{rule} prefers {wanted!r}, which {dict(failed or {})} ruled out")
-        about = " > ".join(map(self.label, subject))
-        identity = self._identify(rule, about)
-        followed = [self._follows[key] for key in _storing(rule, about, stores) if self._follows.get(key) in legal]
+        labels = " > ".join(map(self.label, subject))
+        identity = self._identify(rule, labels)
+        followed = [
+            self._follows[key] for key in _storage_keys(rule, labels, constant) if self._follows.get(key) in legal
+        ]
         if followed:
             wanted, reason = followed[0], "as in the variant for all sizes, with which this one shares its weights"
         measured = self._measured.get(identity)
@@ -293,12 +297,12 @@ class Ledger:
             if measured.taken in legal:
                 wanted, reason = measured.taken, measured.reason
         region, part = self.label(field[0]), field[1]
-        said = self._said(identity, rule, region, part, names[0])
+        pin = self._pin(identity, rule, region, part, names[0])
         taken = wanted
-        if said is not None and self.lenient and said[0] not in legal:
+        if pin is not None and self.lenient and pin[0] not in legal:
             taken = names[0]
-        elif said is not None:
-            taken = _pinned(*said, rule, names, legal, failed or {})
+        elif pin is not None:
+            taken = _checked_pin(*pin, rule, names, legal, failed or {})
         elif wanted != names[0] and not self._grant(identity, rule, level):
             taken = names[0]
         decision = Decision(
@@ -310,8 +314,8 @@ class Ledger:
             preferred=wanted,
             reason=reason,
             failed=dict(failed or {}),
-            subject=about,
-            pinned=said is not None,
+            subject=labels,
+            pinned=pin is not None,
             variant=self._variant,
             region=region,
             part=part,
@@ -320,24 +324,24 @@ class Ledger:
         )
         self._decisions.append(decision)
         self._by_id[identity] = decision
-        if stores:
-            self._stores[identity] = stores
+        if constant:
+            self._constants[identity] = constant
         return taken
 
-    def _said(self, identity: str, rule: str, region: str, part: str, baseline: str) -> tuple[str, str] | None:
+    def _pin(self, identity: str, rule: str, region: str, part: str, baseline: str) -> tuple[str, str] | None:
         """The alternative that a pin or a schedules file demands, and its source as text; None where neither does."""
         if identity in self._pins:
             return self._pins[identity], f"pin {identity}={self._pins[identity]}"
-        if self.given is None:
+        if self.schedules is None:
             return None
         if part:
             try:
-                return self.given.field(self._variant, region, part, rule, baseline)
+                return self.schedules.field(self._variant, region, part, rule, baseline)
             except OptionError:
                 if self.lenient:
                     return None
                 raise
-        return self.given.decision(self._variant, identity, baseline)
+        return self.schedules.decision(self._variant, identity, baseline)
 
     def _identify(self, rule: str, subject: str) -> str:
         text = "\0".join((rule, self._variant, subject)).encode("utf-8", "surrogatepass")
@@ -360,7 +364,7 @@ class Ledger:
         """Whether decisions of a rule may leave their baseline: neither disabled nor of a higher level."""
         return not self._disable & {rule, stage_of(rule)} and allowed(rule, self._level, level, self._rules)
 
-    def free(self, decision: Decision) -> bool:
+    def may_change(self, decision: Decision) -> bool:
         """Whether another alternative of this recorded decision would be granted: it is neither pinned nor disabled,
         and the level permits it."""
         held = decision.pinned or decision.id in self._disable or decision.overridden
@@ -380,8 +384,8 @@ class Ledger:
                 close = difflib.get_close_matches(unknown[0], sorted(known), 3, 0.6)
                 hint = f"did you mean {', '.join(close)}?" if close else "`opweld explain --ids` lists every decision"
                 raise OptionError(f"{option} {unknown[0]!r}: no such decision, rule or stage; {hint}")
-        if self.given is not None:
-            self.given.check_decisions({d.id: d.rule for d in self._decisions if not d.part})
+        if self.schedules is not None:
+            self.schedules.check_decisions({d.id: d.rule for d in self._decisions if not d.part})
 
     @property
     def requests(self) -> int:
@@ -432,9 +436,9 @@ class Ledger:
         return cls.of(decoded(tuple[Decision, ...], text, "ledger.json"))
 
 
-def _storing(rule: str, subject: str, constant: str) -> Sequence[tuple[str, str, str]]:
-    """What a decision that may say how a constant is stored has in common with that of another variant, the surest
-    first. One that knows the constant is known by it: which value is computed of it first is not the same in both."""
+def _storage_keys(rule: str, subject: str, constant: str) -> Sequence[tuple[str, str, str]]:
+    """Keys under which a decision about the layout or dtype of a constant is found again in another variant, the most
+    specific first: by the constant where it is known, for the value computed from it may have another label there."""
     known = ((rule, subject, constant), (rule, "", constant)) if constant else ()
     return (*known, (rule, subject, ""))
 
@@ -443,7 +447,7 @@ def _timed(alternatives: Sequence[Alternative], measured: Measured) -> Sequence[
     return [replace(a, measured=measured.seconds.get(a.name)) for a in alternatives]
 
 
-def _noted(decision: Decision, measured: Measured) -> Decision:
+def _annotated(decision: Decision, measured: Measured) -> Decision:
     reason = measured.reason if measured.taken == decision.taken else decision.reason
     return replace(decision, alternatives=tuple(_timed(decision.alternatives, measured)), reason=reason)
 
@@ -455,7 +459,7 @@ def _legal(names: Sequence[str], wanted: str, failed: Mapping[str, int | str]) -
     return names[:1]
 
 
-def _pinned(
+def _checked_pin(
     alternative: str,
     where: str,
     rule: str,

@@ -130,7 +130,7 @@ def ledger_of(
     options: Options, granted: Collection[str] | None = None, measured: Mapping[str, Measured] | None = None
 ) -> Ledger:
     """An empty ledger with the options' level, pins and schedules; `granted` and `measured` as for `Ledger`."""
-    given = None if options.schedules is None else parse_schedules(options.schedules_text, str(options.schedules))
+    schedules = None if options.schedules is None else parse_schedules(options.schedules_text, str(options.schedules))
     table = decision_rules(options)
     if granted is None:
         check_names(options.disable, options.pins, table)
@@ -138,7 +138,7 @@ def ledger_of(
         options.disable,
         level=options.level,
         pins=options.pins,
-        given=given,
+        schedules=schedules,
         granted=granted,
         lenient=options.lenient,
         rules=table,
@@ -264,9 +264,9 @@ class Built:
     def check(self) -> None:
         """Raises OptionError where an option names a decision or region that the compilation does not have."""
         self.ledger.check_names()
-        if self.ledger.given is not None and not self.ledger.lenient:
+        if self.ledger.schedules is not None and not self.ledger.lenient:
             fields = {at: dict(schedule.fields()) for at, schedule in self.made.schedules.items()}
-            self.ledger.given.check_regions(fields)
+            self.ledger.schedules.check_regions(fields)
 
 
 def _segments(

@@ -87,7 +87,7 @@ RULES: dict[str, DecisionRule] = {
 }
 
 
-STORES = frozenset(
+STORAGE_RULES = frozenset(
     (
         "fuse.integer",
         "fuse.precision",
@@ -99,7 +99,7 @@ STORES = frozenset(
         "schedule.vectors",
     )
 )
-"""Rules that say what the weights of an artifact are and how they lie."""
+"""Rules whose decisions determine the dtype and the layout of the weights in an artifact."""
 
 REWRITES: dict[str, DecisionRule] = {
     "rewrite.redundant": DecisionRule("basic", "as written", "its input is read instead"),

@@ -207,7 +207,7 @@ def test_what_is_stored_is_decided_as_in_the_variant_that_is_followed() -> None:
     """By the constant, whatever is computed of it; else by the subject."""
     ledger = Ledger()
 
-    def vectors(value: str, prefer: str, stores: str = "") -> str:
+    def vectors(value: str, prefer: str, constant: str = "") -> str:
         return ledger.decide(
             rule="schedule.vectors",
             site=(),
@@ -215,7 +215,7 @@ def test_what_is_stored_is_decided_as_in_the_variant_that_is_followed() -> None:
             alternatives=(Alternative("1"), Alternative("2"), Alternative("4")),
             prefer=prefer,
             reason="a test",
-            stores=stores,
+            constant=constant,
         )
 
     ledger.variant("main", {})

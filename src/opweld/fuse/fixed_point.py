@@ -191,7 +191,7 @@ class FixedPoint:
 
     def _name(self, source: str, kind: str) -> str:
         name = unused(f"{source}_{kind}", self._taken)
-        self._ledger.call(name, f"{self._ledger.label(source)} {kind}")
+        self._ledger.set_label(name, f"{self._ledger.label(source)} {kind}")
         return name
 
 

@@ -151,7 +151,7 @@ class IntegerStorage:
     def _named(self, name: str, how: str) -> str:
         if (name, how) not in self._names:
             made = self._names[name, how] = self.name(f"{name}_{how}")
-            self._ledger.call(made, f"{self._ledger.label(name)} {how}")
+            self._ledger.set_label(made, f"{self._ledger.label(name)} {how}")
             if how == HALVES:
                 self._halves.add(made)
         return self._names[name, how]

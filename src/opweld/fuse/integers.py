@@ -388,7 +388,7 @@ class _Integers:
         if points is None:
             sums, read = self._tensor(item, reduce("sum", summed.axes, number), "sums")
             return (sums,), read
-        self._ledger.call(name, f"{self._ledger.label(item.name)} points")
+        self._ledger.set_label(name, f"{self._ledger.label(item.name)} points")
         sums, read = self._tensor(item, points.windows, "sums")
         return (Tensor(name, number.dtype, points.axes, points.body, item.origin), sums), read
 
@@ -442,7 +442,7 @@ class _Integers:
         mapping |= {old: new.dim for old, new in zip(own, axes, strict=True)}
         name = self._storage.name(f"{item.name}_{hint}")
         tensor = Tensor(name, value.dtype, axes, substitute(value, mapping), item.origin)
-        self._ledger.call(name, f"{self._ledger.label(item.name)} {hint}")
+        self._ledger.set_label(name, f"{self._ledger.label(item.name)} {hint}")
         read = load(name, value.dtype, tuple(axis.dim for axis in own))
         assert isinstance(read, Load)
         return tensor, read

@@ -132,7 +132,7 @@ class _Rounding:
             name += "_"
         shape = self._signatures[source][1]
         self._names[source], self._signatures[name] = name, (DType.BF16, shape)
-        self._ledger.call(name, f"{self._ledger.label(source)} bf16")
+        self._ledger.set_label(name, f"{self._ledger.label(source)} bf16")
         axes = tuple(Axis(f"i{number}", extent) for number, extent in enumerate(shape))
         body = cast(load(source, DType.F32, tuple(axis.dim for axis in axes)), DType.BF16)
         producer = self._producers.get(source)

@@ -168,7 +168,7 @@ class _Placing:
             self._words[key] = made
             self._signatures[name] = made.dtype, tuple(map(as_dim, made.shape))
             self._constants[name] = made
-            self._ledger.call(name, f"{self._ledger.label(operand.tensor)} words")
+            self._ledger.set_label(name, f"{self._ledger.label(operand.tensor)} words")
         field = from_words(value, operand, self._words[key].name, position)
         word = None if field is None else operand_of(field.value)
         if field is None or word is None:  # taking it out of its word as well is too much for each register tile
@@ -289,7 +289,7 @@ class _Placing:
             name += "_"
         shape, axes = self._signatures[operand.tensor][1], self._axes[operand.tensor]
         self._names[body], self._signatures[name] = name, (body.dtype, shape)
-        self._ledger.call(name, f"{self._ledger.label(operand.tensor)} {body.dtype.short}")
+        self._ledger.set_label(name, f"{self._ledger.label(operand.tensor)} {body.dtype.short}")
         read = {node.tensor for node in loads(body)}
         producer = self._producers.get(operand.tensor)
         tensor = Tensor(name, body.dtype, axes, body, reader.origin if producer is None else producer.origin)

@@ -126,7 +126,7 @@ def choose_lanes(
         alternatives=[Alternative(c.axis.name, seconds=c.seconds) for c in found],
         reason=min(found, key=lambda c: c.seconds).why,
         field=field,
-        stores=(weights := _weights(node, memory, expected)),
+        constant=(weights := _weights(node, memory, expected)),
     )
     lane = next(c for c in found if c.axis.name == chosen)
     rows = None if lane.across is None else [a for a in own if a in axes_in(lane.across) and a is not lane.axis]
@@ -322,7 +322,7 @@ def _choose_vectors(
         alternatives=[Alternative(count, seconds=price) for count, price in prices.items()],
         reason="tiles this wide waste the fewest lanes and wait the least",
         field=field,
-        stores=weights,
+        constant=weights,
     )
     return int(chosen)
 

@@ -119,7 +119,7 @@ class _Packer:
             reason="16 products for four results instead of 36, and transforms",
             failed=failed,
             field=(region, "member 0"),
-            stores=lanes.along.tensor if known else "",
+            constant=lanes.along.tensor if known else "",
         )
         if choice == "direct" or made is None:
             return False
@@ -173,7 +173,7 @@ class _Packer:
                     Alternative("lanes-innermost", seconds=vectors / core_of(self._target).loads / self._hertz),
                 ),
                 reason="its lanes are contiguous",
-                stores=node.tensor,
+                constant=node.tensor,
             )
             if choice == "strided":
                 continue
@@ -207,7 +207,7 @@ class _Packer:
             prefer="blocked" if fits and blocks <= rows else "lanes-innermost",
             reason=f"blocks of {width} lanes are read front to back" if fits else "blocks would straddle heads",
             failed={} if fits else {"index": str(node.indices[position])},
-            stores=node.tensor,
+            constant=node.tensor,
         )
         shape = constant.shape
         if choice == "blocked" or words is not None:

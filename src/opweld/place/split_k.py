@@ -54,7 +54,7 @@ def split_k(placed: Placed, expected: Expected, target: Target, ledger: Ledger) 
         *parts, (last, mapping) = _parts(whole, axis, size, storages)
         lanes[whole.name] = _moved(own, mapping)
         for number, (part, mapping) in enumerate(parts):
-            ledger.call(part.name, f"{ledger.label(whole.name)} sums-{number}")  # unlike any node's value
+            ledger.set_label(part.name, f"{ledger.label(whole.name)} sums-{number}")  # unlike any node's value
             storages[part.name] = dense(part.name, part.dtype, part.shape, order)
             lanes[part.name] = _moved(own, mapping)
             _tell(part, own, ledger)

@@ -45,7 +45,7 @@ def candidates_of(ledger: Ledger, rules: Iterable[object]) -> list[Decision]:
 
     `rules`: as for `hoist`."""
     waiting = {rule.name for rule in added(rules) if isinstance(rule, Rule) and rule.measured}
-    return [d for d in ledger if d.rule in waiting and TAKEN in d.legal and not d.fired and ledger.free(d)]
+    return [d for d in ledger if d.rule in waiting and TAKEN in d.legal and not d.fired and ledger.may_change(d)]
 
 
 def _occurring(model: ir.Model, rules: Iterable[Added]) -> Iterator[ir.Node]:

@@ -105,7 +105,7 @@ def _proved(trials: _Trials, base: Trial, candidates: Sequence[Decision]) -> Tri
     trials.begun += time.monotonic() - begun
     if kept is not base:
         base.discard()
-    return trials.noted(kept, found)
+    return trials.annotated(kept, found)
 
 
 def _tuned(trials: _Trials, base: Trial, options: Options) -> Trial:
@@ -118,7 +118,7 @@ def _tuned(trials: _Trials, base: Trial, options: Options) -> Trial:
         best, measured = tune(base, build, EFFORTS[options.tune], options.dim_hints, trials.begun, trials.progress)
     except OpweldError as error:
         raise UntunableError(str(error), trials.built[base.folder]) from error
-    return trials.noted(best, measured)
+    return trials.annotated(best, measured)
 
 
 class _Trials:
@@ -173,11 +173,11 @@ class _Trials:
         """Raises OptionError where something that the user named was never decided."""
         self.built[trial.folder].check()
 
-    def noted(self, trial: Trial, measured: Mapping[str, Measured]) -> Trial:
-        """A trial whose ledger says what was measured."""
+    def annotated(self, trial: Trial, measured: Mapping[str, Measured]) -> Trial:
+        """A trial whose ledger is annotated with what was measured."""
         made, source = self.built[trial.folder], self.sources[trial.folder]
-        ledger = made.ledger.noted(measured)
+        ledger = made.ledger.annotated(measured)
         artifact.relate(made.folder, ledger.dumps())
         self.built[trial.folder] = replace(made, ledger=ledger)
-        self.sources[trial.folder] = replace(source, ledger=source.ledger.noted(measured))
+        self.sources[trial.folder] = replace(source, ledger=source.ledger.annotated(measured))
         return replace(trial, account=self.built[trial.folder].account)

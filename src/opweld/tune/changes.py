@@ -54,7 +54,7 @@ def groups_of(account: Account, entry: VariantEntry, seconds: Mapping[str, float
     """The regions of a variant that are worth a trial, the longest first; `seconds` of a run by region."""
     decisions: dict[str, list[Decision]] = {}
     for decision in account.ledger:
-        if decision.part and decision.variant == entry.name and account.ledger.free(decision):
+        if decision.part and decision.variant == entry.name and account.ledger.may_change(decision):
             decisions.setdefault(decision.region, []).append(decision)
     alike: dict[object, list[str]] = {}
     for region in seconds:
@@ -83,7 +83,7 @@ def structure_of(account: Account, entry: VariantEntry, effort: Effort) -> list[
     alike: dict[object, list[Decision]] = {}
     for decision in account.ledger:
         own = decision.variant == entry.name and decision.rule.startswith(STRUCTURE)
-        if own and account.ledger.free(decision):
+        if own and account.ledger.may_change(decision):
             priced = tuple((a.name, a.seconds) for a in decision.alternatives)
             alike.setdefault((decision.rule, decision.taken, priced, tuple(decision.legal)), []).append(decision)
     found: list[tuple[float, Change]] = []

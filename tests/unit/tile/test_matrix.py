@@ -197,17 +197,17 @@ def test_a_schedule_with_other_heights_is_refused() -> None:
     made = in_matrix(program)
     text = written(made)
     assert "height=32" in text and "unit=matrix" in text
-    again = compile_with(program, Ledger(given=parse_schedules(text)), AMX)
+    again = compile_with(program, Ledger(schedules=parse_schedules(text)), AMX)
     assert texts(again) == texts(made)
     with pytest.raises(OptionError, match="height"):
-        compile_with(program, Ledger(given=parse_schedules(text.replace("height=32", "height=13"))), AMX)
+        compile_with(program, Ledger(schedules=parse_schedules(text.replace("height=32", "height=13"))), AMX)
 
 
 def test_a_schedule_for_a_unit_that_is_not_there_is_refused() -> None:
     program = with_bytes(quantized(50, 64, 64))
     text = written(in_matrix(program))
     with pytest.raises(OptionError, match=r"schedule\.(unit|height)"):
-        compile_with(program, Ledger(given=parse_schedules(text)), V4)
+        compile_with(program, Ledger(schedules=parse_schedules(text)), V4)
 
 
 def test_rows_and_sums_of_nothing_have_no_unit() -> None:
