@@ -141,7 +141,7 @@ class Cost:
 
 
 def repetition(busy: float, chain: float) -> float:
-    """Cycles of a repetition whose units are busy for some of them, and whose sums go on from one to the next."""
+    """Cycles of a repetition whose units are busy for some of them, and and whose loop-carried sums take `chain`."""
     return max(busy, chain, BESIDE * (busy + chain))
 
 
@@ -265,8 +265,8 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
 
 LEAST_ROWS = 10
 """Cycles that an instruction of the matrix unit takes at least; with more rows, a cycle a row (measured)."""
-SHAPE = 200
-"""Cycles to tell the matrix unit how many rows its registers have, which empties them (measured)."""
+TILE_CONFIG = 200
+"""Cycles to configure the tile registers of a matrix unit for another number of rows, which empties them (measured)."""
 
 
 def instruction_cycles(rows: int) -> int:
@@ -282,7 +282,7 @@ def matrix_contraction(product: Product, vectors: int, height: int) -> float:
     whole, rest = divmod(product.row, height)
     instructions = (whole * instruction_cycles(height) + instruction_cycles(rest)) * vectors
     stored = product.row * vectors * (1 / core_of(product.target).stores + 1 / core_of(product.target).loads)
-    started = (whole + (rest > 0)) * ITERATION + (2 * SHAPE if rest else 0)
+    started = (whole + (rest > 0)) * ITERATION + (2 * TILE_CONFIG if rest else 0)
     return columns * (instructions * steps + stored + started) / core_of(product.target).hertz
 
 

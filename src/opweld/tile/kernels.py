@@ -39,7 +39,7 @@ from opweld.tile.members.recurrence import recurrence_of
 from opweld.tile.members.rowwise import RowwiseMember, RowWork
 from opweld.tile.members.winograd import Winograd
 from opweld.tile.nest import nest_of
-from opweld.tile.predict import Prediction, predict, work_of
+from opweld.tile.predict import Prediction, nanoseconds_of, predict
 from opweld.tile.pricing import Pricing
 from opweld.tile.tile import (
     Invoke,
@@ -124,7 +124,7 @@ def realise(
             asking = _Asking(ledger, plan.region, work.subject, len(loops))
             kernel = tune_loops(kernel, target, asking, expected)
             prediction = predict(kernel, target, expected, weights)
-            nanoseconds = work_of(prediction.cost, work.count, work.bytes, expected)
+            nanoseconds = nanoseconds_of(prediction.cost, work.count, work.bytes, expected)
             result.append(
                 Scheduled(
                     kernel,

@@ -1,14 +1,15 @@
-"""What a tile program is predicted to take on one core: its statements held against the figures of the core.
+"""Predicts the time of a tile program on one core from its statements and the figures of the core.
 
-Statements that follow each other without a loop are one piece. A piece takes as long as its busiest unit (multipliers,
-loads, stores) is busy, or waits for sums that go on from one repetition to the next. Inside tiles a node is computed
-once for every row and vector that it depends on, and a load once for every address. Traffic is in `tile.traffic`.
+Statements without a loop between them are straight-line code. It takes as long as its busiest unit (multipliers, loads,
+stores) is busy, or as its loop-carried dependencies: accumulators that each iteration adds to. Inside tiles a node is
+computed once for every row and vector that it varies with, and a load once for every address. Traffic is in
+`tile.traffic`.
 
     contiguous load or store   one vector, whatever its alignment
     another along the lanes    element by element
-    functions                  so many cycles a vector, see `schedule.cost.FUNCTIONS`
-    a tail                     what its rows and vectors cost, in pieces where there may be any number; a partial vector
-                               costs a whole one
+    functions                  cycles per vector, see `schedule.cost.FUNCTIONS`
+    a tail                     what its rows and vectors cost; of a symbolic extent, smaller tiles one after the other;
+                               a partial vector costs a whole one
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from opweld.schedule.cost import (
     ITERATION,
     LAUNCH,
     SCATTER,
-    SHAPE,
+    TILE_CONFIG,
     TRIP,
     UNKNOWN,
     Cost,
@@ -77,12 +78,12 @@ from opweld.tile.tile import (
 from opweld.tile.traffic import Access, Traffic, Weights, traffic_of
 
 ROW, LANE = 1, 2
-"""What a value depends on, as bits: the rows of a tile, its lanes."""
+"""What a value varies with, as bits: the rows of a tile, its lanes."""
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """Of a piece of a kernel: those in which a unit is busy, and those in which all wait for earlier results."""
+    """Cycles of a part of a kernel: those in which a unit is busy, and those in which all wait for earlier results."""
 
     busy: float = 0.0
     waiting: float = 0.0
@@ -91,13 +92,13 @@ class Cycles:
         return Cycles(self.busy + other.busy, self.waiting + other.waiting)
 
     def times(self, count: float) -> Cycles:
-        """Of so many repetitions."""
+        """The cycles of `count` repetitions."""
         return Cycles(self.busy * count, self.waiting * count)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a launch takes on one core, for expected sizes: seconds by cause, and where its bytes come from."""
+    """The predicted time of a launch on one core at the expected sizes: seconds by cause, bytes by level of memory."""
 
     cost: Cost
     traffic: Traffic = field(default_factory=Traffic)
@@ -114,23 +115,24 @@ def predict(kernel: Kernel, target: Target, expected: Expected, weights: Weights
     dtypes = {item.name: item.dtype for item in (*kernel.buffers, *kernel.scratch)}
     walker = _Walker(target, expected, dtypes)
     grid = tuple((axis, float(expected(axis.extent))) for axis in kernel.grid)
-    cycles = walker.block(kernel.body, _Frame(chain=grid)).times(count)
+    cycles = walker.block(kernel.body, _Frame(loops=grid)).times(count)
     moved = traffic_of(walker.accesses, dtypes, len(grid), target, expected, weights or Weights())
     busy = cycles.busy + count * ITERATION
     return Prediction(Cost(busy / core.hertz, cycles.waiting / core.hertz, moved.seconds, LAUNCH), moved)
 
 
 OPERATION = 0.02
-"""Nanoseconds of an operation where the expected sizes leave nothing to compute, and so say nothing about its rate."""
+"""Nanoseconds per operation, where there is none at the expected sizes from which a rate would follow."""
 BYTE = 0.05
-"""Nanoseconds of a byte there."""
+"""Nanoseconds per byte, likewise."""
 
 
-def work_of(cost: Cost, count: Count, moved: Dim, expected: Expected) -> Dim:
-    """The prediction as nanoseconds for any sizes: rates of the expected ones, times operations and bytes.
+def nanoseconds_of(cost: Cost, count: Count, moved: Dim, expected: Expected) -> Dim:
+    """The prediction in nanoseconds as a polynomial of the sizes: the rates at the expected sizes, times operations and
+    bytes (`moved`).
 
-    What must wait grows as operations do. At the expected sizes it is the prediction, within a percent, but for the
-    launch: the runtime knows itself what its barriers cost."""
+    Waiting grows as operations do. At the expected sizes it is the prediction, within a percent, without the launch:
+    the runtime knows what its barriers cost."""
     operations = count.flops + count.integer + FUNCTIONS["exp"] * count.special
     if operations is ZERO:
         operations = moved
@@ -144,13 +146,13 @@ def work_of(cost: Cost, count: Count, moved: Dim, expected: Expected) -> Dim:
         return busy + bytes_ + waiting
 
 
-def _proportional(amount: Dim, seconds: float, expected: Expected, usual: float) -> Dim:
-    """A polynomial that is as many nanoseconds at the expected sizes, and in proportion to the amount at others; at the
-    usual rate where nothing is there at the expected sizes."""
+def _proportional(amount: Dim, seconds: float, expected: Expected, default_rate: float) -> Dim:
+    """Nanoseconds in proportion to the amount: `seconds` at the expected sizes, or `default_rate` per unit where the
+    amount is zero there."""
     if amount.constant is not None:
         return as_dim(round(seconds * 1e9))
     there = expected(amount)
-    rate = seconds * 1e9 / there if there else usual
+    rate = seconds * 1e9 / there if there else default_rate
     # An integer quotient of three digits: products of large amounts must not overflow.
     divisor = 1
     while rate * divisor < 256 and divisor < 1 << 20:
@@ -164,20 +166,21 @@ def _proportional(amount: Dim, seconds: float, expected: Expected, usual: float)
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where a statement stands: the loops around it with their trips, and the tiles."""
+    """What is around a statement: loops with their trip counts, outermost first, and tiles: `rows` indices of the axis
+    `row`, `vectors` registers along `lane`."""
 
-    chain: tuple[tuple[Axis, float], ...] = ()
+    loops: tuple[tuple[Axis, float], ...] = ()
     row: Axis | None = None
     rows: int = 1
     lane: Axis | None = None
     vectors: int = 1
 
-    def copies(self, mask: int) -> int:
-        """How many registers a value takes that depends on these."""
-        return (self.rows if mask & ROW else 1) * (self.vectors if mask & LANE else 1)
+    def registers(self, varies: int) -> int:
+        """The registers of a value that varies with these."""
+        return (self.rows if varies & ROW else 1) * (self.vectors if varies & LANE else 1)
 
-    def mask(self, dim: Dim) -> int:
-        """What a polynomial depends on."""
+    def varies(self, dim: Dim) -> int:
+        """What a polynomial varies with."""
         atoms = atoms_of(dim)
         return (ROW if self.row in atoms else 0) | (LANE if self.lane in atoms else 0)
 
@@ -196,46 +199,46 @@ class _Walker:
     def block(self, body: Sequence[Statement], frame: _Frame) -> Cycles:
         """The cycles of statements, once."""
         total = Cycles()
-        piece: list[Statement] = []
+        straight: list[Statement] = []
         for statement in body:
             if not isinstance(statement, Loop | Tile):
-                piece.append(statement)
+                straight.append(statement)
                 continue
-            total += self._piece(piece, frame)
-            piece = []
+            total += self._straight_line(straight, frame)
+            straight = []
             if isinstance(statement, Loop):
                 total += self._loop(statement, frame)
             elif is_matrix(statement):
                 total += self._matrix(statement, frame)
             else:
                 total += self._tile(statement, frame)
-        return total + self._piece(piece, frame)
+        return total + self._straight_line(straight, frame)
 
     def _loop(self, loop: Loop, frame: _Frame) -> Cycles:
         trips = self._average(loop.end, frame) - self._average(loop.lower, frame)
         if trips <= 0:
             return Cycles()
-        inner = self.block(loop.body, replace(frame, chain=(*frame.chain, (loop.axis, trips))))
+        inner = self.block(loop.body, replace(frame, loops=(*frame.loops, (loop.axis, trips))))
         # Counting and branching go on beside the work of a body that is long enough.
         return inner.times(trips) + Cycles(TRIP * trips / loop.unroll)
 
     def _tile(self, tile: Tile, frame: _Frame) -> Cycles:
-        """All pieces that the tile is at some place, each as often as it occurs."""
+        """Full and partial tiles, each weighted with its share."""
         total = Cycles()
         for number, (size, share) in enumerate(self._sizes(tile)):
             # Accesses are those of a full tile.
-            known = len(self.accesses)
+            before = len(self.accesses)
             if tile.role == "row":
                 inner = replace(frame, row=tile.axis, rows=size)
             else:
                 inner = replace(frame, lane=tile.axis, vectors=-(-size // self.lanes))
             total += self.block(tile.body, inner).times(share)
             if number:
-                del self.accesses[known:]
+                del self.accesses[before:]
         return total
 
     def _matrix(self, tile: Tile, frame: _Frame) -> Cycles:
-        """A tile whose sums a matrix unit holds: its accesses are those of any other, its instructions are not."""
+        """A tile whose accumulators are in a matrix unit: accesses as of any other tile, but other instructions."""
         self._tile(tile, frame)
         parts = matrix_tile(tile)
         steps = 1.0
@@ -248,8 +251,8 @@ class _Walker:
         for rows, count in ((parts.row.width, whole), (rest, 1 if rest else 0)):
             loads = (rows + across * parts.steps) / self.core.loads
             busy = steps * max(instruction_cycles(rows) * across, loads) + rows * across / self.core.stores
-            # Before and after a tile of fewer rows the registers get another shape.
-            total += Cycles(busy + (2 * SHAPE if rows == rest else 0)).times(count)
+            # The tile registers are configured anew before and after a tile of fewer rows.
+            total += Cycles(busy + (2 * TILE_CONFIG if rows == rest else 0)).times(count)
         return total.times(1 / (whole + (rest > 0)))
 
     def _sizes(self, tile: Tile) -> Iterator[tuple[int, float]]:
@@ -264,18 +267,19 @@ class _Walker:
         if tile.limit is None or not symbols_of(tile.limit) or possible_counts(tile.limit - tile.base, tile.width):
             yield rest, 1 / count
             return
-        # Code for any number of them computes what is left in pieces.
+        # Code for a symbolic rest has smaller tiles, one after the other.
         sizes = (4, 2, 1) if tile.role == "row" else (self.lanes,)
         for size in sizes:
-            pieces, rest = divmod(rest, size)
-            if pieces:
-                yield size, pieces / count
+            tiles, rest = divmod(rest, size)
+            if tiles:
+                yield size, tiles / count
         if rest:
             yield rest, 1 / count
 
     def _average(self, dim: Dim, frame: _Frame) -> float:
-        """The mean of a size over the loops around: that of the middle trip in all but the last one."""
-        inside = [(axis, trips) for axis, trips in frame.chain if dim.depends_on(axis)]
+        """The mean of a size over the iterations of the loops around: its value in the middle of each, for all but the
+        last iteration."""
+        inside = [(axis, trips) for axis, trips in frame.loops if dim.depends_on(axis)]
         if not inside:
             return self._expected(dim)
         middle: dict[Atom, Dim] = {a: as_dim(max(0, self._expected(a.extent) - 1) // 2) for a, _ in inside}
@@ -285,19 +289,19 @@ class _Walker:
             count *= max(1.0, trips)
         return ((count - 1) * self._expected(dim.substitute(middle)) + self._expected(dim.substitute(last))) / count
 
-    # ---- statements without a loop between them ----
+    # ---- straight-line code ----
 
-    def _piece(self, statements: Sequence[Statement], frame: _Frame) -> Cycles:
+    def _straight_line(self, statements: Sequence[Statement], frame: _Frame) -> Cycles:
         if not statements:
             return Cycles()
-        use = _Use(self, frame)
+        usage = _Usage(self, frame)
         for statement in statements:
-            use.statement(statement)
-        self.accesses += use.accesses
-        return use.cycles()
+            usage.statement(statement)
+        self.accesses += usage.accesses
+        return usage.cycles()
 
-    def each(self, statement: Accumulate) -> float:
-        """Plain operations that combine a register with a value."""
+    def combining(self, statement: Accumulate) -> float:
+        """Plain operations that combine a register of an accumulator with one of values."""
         value = statement.value
         if isinstance(value, Binary) and value.op in WORDS:
             return dot_products(value.op, self.target)
@@ -308,54 +312,54 @@ class _Walker:
         return self._expected(dim)
 
 
-class _Use:
-    """How much each unit of the core has to do for a piece."""
+class _Usage:
+    """What straight-line code demands of each unit of the core: operations, loads and stores, in vectors."""
 
     def __init__(self, walker: _Walker, frame: _Frame) -> None:
         self.accesses: list[Access] = []
         self._walker = walker
         self._frame = frame
-        self._masks: dict[Expr, int] = {}
+        self._varies: dict[Expr, int] = {}
         self._addresses: dict[object, set[int]] = {}
         self._weights: dict[object, float] = {}
-        self._sums: Counter[str] = Counter()
+        self._accumulations: Counter[str] = Counter()
         self._plain = self._slow = self._loads = self._stores = self._waiting = 0.0
 
     def cycles(self) -> Cycles:
-        """Of the piece, once."""
+        """The cycles of one execution."""
         core = self._walker.core
         shared = ((len(found), self._weights[key]) for key, found in self._addresses.items())
         loads = self._loads + sum(count * weight for count, weight in shared)
         busy = max(self._plain / core.products + self._slow, loads / core.loads, self._stores / core.stores)
-        chain = max(self._sums.values(), default=0) * core.latency
-        waiting = repetition(busy, chain) - busy if chain else 0.0
+        carried = max(self._accumulations.values(), default=0) * core.latency
+        waiting = repetition(busy, carried) - busy if carried else 0.0
         return Cycles(busy, waiting + self._waiting)
 
     def statement(self, statement: Statement) -> None:
         """Adds what one statement needs."""
         names, frame = self._walker.names, self._frame
-        skip: Expr | None = None
+        contracted: Expr | None = None
         if isinstance(statement, Accumulate):
             value = statement.value
             if statement.kind == "sum" and isinstance(value, Binary) and value.op in ("mul", *WORDS):
-                skip = value  # a multiply-add
+                contracted = value  # a multiply-add
         for root in expressions_of(statement):
             for node in walk(root):
-                if node not in self._masks:
-                    self._masks[node] = self._node(node, node is skip)
+                if node not in self._varies:
+                    self._varies[node] = self._node(node, node is contracted)
         if isinstance(statement, Declare):
-            mask = (ROW if frame.row in statement.over else 0) | (LANE if _lane_of(statement.over, frame) else 0)
-            names[statement.name] = mask
-            self._plain += frame.copies(mask)
+            varies = (ROW if frame.row in statement.over else 0) | (LANE if _lane_of(statement.over, frame) else 0)
+            names[statement.name] = varies
+            self._plain += frame.registers(varies)
         elif isinstance(statement, Accumulate):
             wide = self._walker.registers_each(statement.value.dtype)
-            mask = names.get(statement.name, 0) | self._masks[statement.value]
-            self._plain += frame.copies(mask) * wide * self._walker.each(statement)
-            self._sums[statement.name] += 1
+            varies = names.get(statement.name, 0) | self._varies[statement.value]
+            self._plain += frame.registers(varies) * wide * self._walker.combining(statement)
+            self._accumulations[statement.name] += 1
         elif isinstance(statement, Collapse):
             self._waiting += COLLAPSE
         elif isinstance(statement, Let):
-            names[statement.name] = self._masks[statement.value]
+            names[statement.name] = self._varies[statement.value]
         elif isinstance(statement, Store):
             self._store(statement)
         elif isinstance(statement, Invoke):
@@ -363,80 +367,80 @@ class _Use:
 
     def _store(self, statement: Store) -> None:
         frame = self._frame
-        mask = frame.mask(statement.offset)
-        copies = frame.copies(mask) * self._walker.registers_each(statement.value.dtype)
+        varies = frame.varies(statement.offset)
+        registers = frame.registers(varies) * self._walker.registers_each(statement.value.dtype)
         self.accesses.append(self._access(statement.buffer, statement.offset))
-        self._plain += GUARD * copies * len(statement.guards)
-        if mask & LANE and frame.lane is not None and statement.offset.coefficient(frame.lane) is not ONE:
-            self._slow += SCATTER * self._walker.lanes * copies
+        self._plain += GUARD * registers * len(statement.guards)
+        if varies & LANE and frame.lane is not None and statement.offset.coefficient(frame.lane) is not ONE:
+            self._slow += SCATTER * self._walker.lanes * registers
         else:
-            self._stores += copies
+            self._stores += registers
 
     def _access(self, buffer: str, offset: Dim) -> Access:
         frame = self._frame
-        chain = frame.chain
+        loops = frame.loops
         if frame.row is not None:
-            chain = (*chain, (frame.row, float(frame.rows)))
+            loops = (*loops, (frame.row, float(frame.rows)))
         if frame.lane is not None:
-            chain = (*chain, (frame.lane, float(frame.vectors * self._walker.lanes)))
-        return Access(buffer, offset, chain)
+            loops = (*loops, (frame.lane, float(frame.vectors * self._walker.lanes)))
+        return Access(buffer, offset, loops)
 
-    def _node(self, node: Expr, free: bool) -> int:
-        """What a node depends on; adds what computing it needs."""
+    def _node(self, node: Expr, contracted: bool) -> int:
+        """What a node varies with; adds what computing it needs. `contracted`: it is the product of a multiply-add."""
         frame = self._frame
         if isinstance(node, Load) and not node.indices:
             return self._walker.names.get(node.tensor, 0)
-        mask = 0
+        varies = 0
         for operand in node.operands:
-            mask |= self._masks.get(operand, 0)
+            varies |= self._varies.get(operand, 0)
         for dim in dims_of(node):
-            mask |= frame.mask(dim)
-        copies = frame.copies(mask) * self._walker.registers_each(node.dtype)
+            varies |= frame.varies(dim)
+        registers = frame.registers(varies) * self._walker.registers_each(node.dtype)
         if isinstance(node, Load):
-            self._load(node, mask, copies)
-        elif isinstance(node, Unary | Binary) and not free:
-            lanes = self._walker.lanes if mask & LANE else 1
+            self._load(node, varies, registers)
+        elif isinstance(node, Unary | Binary) and not contracted:
+            lanes = self._walker.lanes if varies & LANE else 1
             if not is_expensive(node.op):
-                self._plain += copies
+                self._plain += registers
             elif node.x.dtype.is_float:
-                self._slow += FUNCTIONS.get(node.op, UNKNOWN) * copies
-                # One for all lanes: what follows waits for it.
-                self._waiting += FUNCTIONS.get(node.op, UNKNOWN) if not mask else 0
+                self._slow += FUNCTIONS.get(node.op, UNKNOWN) * registers
+                # Uniform over rows and lanes: what follows waits for it.
+                self._waiting += FUNCTIONS.get(node.op, UNKNOWN) if not varies else 0
             else:
-                self._slow += DIVISION * lanes * copies
+                self._slow += DIVISION * lanes * registers
         elif isinstance(node, Lookup):
-            self._slow += lookup_cycles(self._walker.target) * copies
-        elif isinstance(node, Select | Cast) or (isinstance(node, Index) and mask & LANE):
-            self._plain += copies
-        return mask
+            self._slow += lookup_cycles(self._walker.target) * registers
+        elif isinstance(node, Select | Cast) or (isinstance(node, Index) and varies & LANE):
+            self._plain += registers
+        return varies
 
-    def _load(self, node: Load, mask: int, copies: int) -> None:
+    def _load(self, node: Load, varies: int, registers: int) -> None:
         frame, offset, lanes = self._frame, node.indices[0], self._walker.lanes
-        # Words are so many bytes of memory.
+        # The offset counts words, each of several elements of the buffer.
         self.accesses.append(self._access(node.tensor, offset * (node.dtype.bytes // self._bytes(node))))
-        self._plain += GUARD * copies * len(node.guards)
-        if not mask & LANE or frame.lane is None or offset.coefficient(frame.lane) is ONE:
-            self._share(node, mask, copies)
+        self._plain += GUARD * registers * len(node.guards)
+        if not varies & LANE or frame.lane is None or offset.coefficient(frame.lane) is ONE:
+            self._share(node, varies, registers)
             return
         divided = sum(isinstance(a, FloorDiv | Mod) and frame.lane in atoms_of(a.dim) for a in atoms_of(offset))
         checked = any(isinstance(atom, Value) for atom in atoms_of(offset))
-        self._slow += (GATHER + DIVISION * divided + checked) * lanes * copies
+        self._slow += (GATHER + DIVISION * divided + checked) * lanes * registers
 
     def _bytes(self, node: Load) -> int:
         return self._walker.dtypes.get(node.tensor, node.dtype).bytes
 
-    def _share(self, node: Load, mask: int, copies: int) -> None:
+    def _share(self, node: Load, varies: int, registers: int) -> None:
         """Counts the addresses: rows that read overlapping windows share their loads."""
         frame, offset = self._frame, node.indices[0]
-        weight = 1.0 if mask & LANE or frame.lane is None else self._walker.core.broadcast
-        step = None if frame.row is None or not mask & ROW else offset.coefficient(frame.row)
+        weight = 1.0 if varies & LANE or frame.lane is None else self._walker.core.broadcast
+        step = None if frame.row is None or not varies & ROW else offset.coefficient(frame.row)
         if step is None or frame.row is None:
-            self._loads += copies * weight
+            self._loads += registers * weight
             return
         start = offset.without(frame.row)
         constant = next((value for monomial, value in start.terms if not monomial), 0)
         stride = self._walker.size(step) or -self._walker.size(-step)
-        each = copies // max(1, frame.rows)
+        each = registers // max(1, frame.rows)
         for part in range(each):
             key = (node.tensor, start - constant, node.guards, part)
             found = self._addresses.setdefault(key, set())

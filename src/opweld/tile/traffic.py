@@ -41,17 +41,17 @@ def weights_of(placed: Placed) -> Weights:
 
 @dataclass(frozen=True)
 class Access:
-    """A load or store: an offset of a buffer, for each index of the axes of `chain` with their trips, outermost
-    first."""
+    """A load or store: an offset of a buffer (in elements), for each iteration of `loops`: the grid, the loops and the
+    tiles around it, as axes with their trip counts, outermost first."""
 
     buffer: str
     offset: Dim
-    chain: tuple[tuple[Axis, float], ...]
+    loops: tuple[tuple[Axis, float], ...]
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """An access in numbers: for each axis of its chain, how far a step goes (in elements; infinitely where unknown)."""
+    """An access in numbers: for each of its loops, how far a step goes (in elements; infinitely where unknown)."""
 
     buffer: str
     bytes: int
@@ -105,11 +105,11 @@ def traffic_of(
     Raises KeyError for an access to memory that has no dtype."""
     groups: dict[tuple[tuple[Axis, float], ...], dict[object, _Walk]] = {}
     for access in accesses:
-        steps = tuple(_step(access.offset, axis, expected) for axis, _ in access.chain)
-        trips = tuple(trips for _, trips in access.chain)
+        steps = tuple(_step(access.offset, axis, expected) for axis, _ in access.loops)
+        trips = tuple(trips for _, trips in access.loops)
         walk = _Walk(access.buffer, dtypes[access.buffer].bytes, steps, trips)
         # Accesses that walk alike are neighbours in memory, but for what was sliced: those are few.
-        groups.setdefault(access.chain, {})[walk] = walk
+        groups.setdefault(access.loops, {})[walk] = walk
     walks = [list(group.values()) for group in groups.values()]
     levels = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
     near, far, farthest = (_missed(walks, grid, USABLE * size) for size in levels)

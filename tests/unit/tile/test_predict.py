@@ -13,7 +13,7 @@ from opweld.tensor.cost import Count
 from opweld.tensor.dim import Symbol, as_dim, floordiv, symbols_of
 from opweld.tensor.polynomial import TooLargeError
 from opweld.tile.parse import parse_kernel
-from opweld.tile.predict import predict, work_of
+from opweld.tile.predict import nanoseconds_of, predict
 from opweld.tile.traffic import Weights, weights_of
 from tests.unit.tile.pipeline import compile_text
 from tests.unit.tile.programs import convolution, dense, elementwise, softmax, symbols
@@ -249,7 +249,7 @@ def test_sizes_that_cannot_be_divided_again_cost_what_they_do_where_expected() -
             break
         size = deeper
     count = Count(flops=size * 3 + 1)
-    work = work_of(Cost(arithmetic=3e-6), count, as_dim(1), NOTHING)
+    work = nanoseconds_of(Cost(arithmetic=3e-6), count, as_dim(1), NOTHING)
     assert work.evaluate({n: 1}) == pytest.approx(3000, rel=0.01)
 
 
