@@ -104,7 +104,7 @@ def predictions(model: str) -> list[tuple[str, str, Mapping[str, float], float]]
     made = realise_program(program, target, expected_sizes(program), ledger, plain)
     sizes: Any = bind_symbols(made.program, feeds)
     weights = weights_of(made.placed)
-    schedules = [str(plan.schedule) for plan in made.plans for _ in plan.works]
+    schedules = [str(plan.schedule) for plan in made.plans for _ in plan.kernels]
     found: list[tuple[str, str, Mapping[str, float], float]] = []
     for item, schedule in zip(made.kernels, schedules, strict=True):
         cost = predict(item.kernel, target, Expected(sizes), weights).cost

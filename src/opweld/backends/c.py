@@ -33,7 +33,7 @@ from opweld.stages import Stage
 from opweld.target import Target
 from opweld.tensor.program import PutWeights, TensorProgram
 from opweld.tile.assemble import assemble
-from opweld.tile.kernels import Plan, Scheduled, realise, schedule, schedules_of
+from opweld.tile.kernels import Plan, ScheduledKernel, realise, schedule, schedules_of
 from opweld.tile.module import Module, ModuleVariant, Segment
 from opweld.tile.recorded import recorded
 from opweld.tile.sizes import given_sizes
@@ -47,7 +47,7 @@ class Realised:
     regions: Regions
     placed: Placed
     plans: Sequence[Plan]
-    kernels: Sequence[Scheduled]
+    kernels: Sequence[ScheduledKernel]
 
 
 def realise_program(

@@ -19,12 +19,12 @@ from opweld.target import Target
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.verify import verify
 from opweld.tile.check import check_kernel
-from opweld.tile.kernels import Plan, Scheduled, schedules_of
+from opweld.tile.kernels import Plan, ScheduledKernel, schedules_of
 from opweld.tile.launches import print_launches, verify_launches
 from opweld.tile.module import ModuleVariant
 from opweld.tile.text import print_kernel
 
-Realised: TypeAlias = tuple[list[Plan], list[Scheduled]]
+Realised: TypeAlias = tuple[list[Plan], list[ScheduledKernel]]
 
 
 def _verify_program(program: TensorProgram, *_: object) -> None:
@@ -75,7 +75,7 @@ def _verify_launches(
     name: str,
     program: TensorProgram,
     placed: Placed,
-    scheduled: Sequence[Scheduled],
+    scheduled: Sequence[ScheduledKernel],
     *_: object,
 ) -> None:
     verify_launches(variant, scheduled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opweld.errors import UnsupportedError
-from opweld.fuse.pieces import ranges_of
+from opweld.fuse.concatenation import ranges_of
 from opweld.tensor.dim import ZERO, Axis
 from opweld.tensor.expr import Expr, Load, at_least_zero, load, select, substitute
 from opweld.tensor.program import Item, Persistent, Tensor, TensorProgram

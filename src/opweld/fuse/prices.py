@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opweld.fuse.pieces import pieces_of
+from opweld.fuse.concatenation import concatenation_of
 from opweld.schedule.cost import DIVISION, FUNCTIONS, GATHER, UNKNOWN, Cost, core_of, lookup_cycles, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
@@ -165,17 +165,17 @@ class Prices:
 
     def _measured(self, item: Item) -> ElementWork:
         whole = self._as_expressions(item)
-        pieces = pieces_of(item) if isinstance(item, Tensor) and isinstance(item.body, Select) else None
-        if pieces is None or not isinstance(item, Tensor):
+        joined = concatenation_of(item) if isinstance(item, Tensor) and isinstance(item.body, Select) else None
+        if joined is None or not isinstance(item, Tensor):
             return whole
         cycles, sites = 0.0, dict[str, list[Site]]()
-        across = self._expected.product(extent for axis, extent in enumerate(item.shape) if axis != pieces.axis)
-        for part in pieces.parts:
+        across = self._expected.product(extent for axis, extent in enumerate(item.shape) if axis != joined.axis)
+        for part in joined.parts:
             vectors = max(1.0, across * self._expected(part.end - part.start) / self._lanes)
             index = self._index(part.load, item.axes)
             cycles += index * vectors
             sites.setdefault(part.source, []).append(Site(vectors, index))
-        parts = frozenset(part.source for part in pieces.parts if part.whole)
+        parts = frozenset(part.source for part in joined.parts if part.whole)
         return replace(
             whole, cycles=cycles, finding=cycles, reads=self._reads(item, sites), sites=sites, parts=parts, mixed=True
         )

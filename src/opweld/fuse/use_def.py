@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from opweld.fuse.pieces import is_joined
+from opweld.fuse.concatenation import is_joined
 from opweld.fuse.prices import Price, Prices
 from opweld.fuse.region import Kind, classify
 from opweld.ledger import Alternative, Ledger

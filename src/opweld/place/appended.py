@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from opweld.fuse.pieces import ranges_of
+from opweld.fuse.concatenation import ranges_of
 from opweld.fuse.region import Kind, Region, Regions
 from opweld.tensor.dim import Atom, Axis, Dim
 from opweld.tensor.expr import at_least_zero, select, substitute

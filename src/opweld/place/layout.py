@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from opweld.fuse.pieces import Piece, pieces_of
+from opweld.fuse.concatenation import Part, concatenation_of
 from opweld.fuse.region import Kind, Region, Regions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import edge_tests, fill_of, halo_of
@@ -62,7 +62,7 @@ def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) 
                     ledger,
                 )
         if region.kind is Kind.MAP:
-            _place_pieces(region.tensors[0], orders, halos, recurrent, storages, expected, target, ledger)
+            _place_parts(region.tensors[0], orders, halos, recurrent, storages, expected, target, ledger)
     constants = {value.name: value for value in program.constants}
     return Placed(program, tuple(orders.regions), storages, constants, orders.lanes)
 
@@ -140,7 +140,7 @@ def _halos(orders: Orders, expected: Expected, target: Target, ledger: Ledger) -
 # -------------------------------------------------------------------------------------------------------------- slices
 
 
-def _place_pieces(
+def _place_parts(
     tensor: Tensor,
     orders: Orders,
     halos: Mapping[str, Halo],
@@ -151,13 +151,13 @@ def _place_pieces(
     ledger: Ledger,
 ) -> None:
     """Values that are only parts of this concatenation are written directly into it."""
-    parts = pieces_of(tensor)
-    if parts is None:
+    joined = concatenation_of(tensor)
+    if joined is None:
         return
-    for number, part in enumerate(parts.parts):
-        if part.whole and part.source in storages and _is_there(tensor, parts.axis, part, storages):
+    for number, part in enumerate(joined.parts):
+        if part.whole and part.source in storages and _is_there(tensor, joined.axis, part, storages):
             continue
-        failed = _why_not_inside(tensor, parts.axis, part, orders, halos, recurrent, storages)
+        failed = _why_not_inside(tensor, joined.axis, part, orders, halos, recurrent, storages)
         size = product(orders.shapes[part.source]) * orders.dtypes[part.source].bytes
         amount = size.constant if size.constant is not None else str(size)
         choice = ledger.decide(
@@ -173,10 +173,10 @@ def _place_pieces(
             failed=failed,
         )
         if choice == "slice":
-            storages[part.source] = slice_of(storages[tensor.name], parts.axis, part.start)
+            storages[part.source] = slice_of(storages[tensor.name], joined.axis, part.start)
 
 
-def _is_there(tensor: Tensor, axis: int, part: Piece, storages: Mapping[str, Storage]) -> bool:
+def _is_there(tensor: Tensor, axis: int, part: Part, storages: Mapping[str, Storage]) -> bool:
     """Whether a part is stored in place already, as the previous elements of a growing state."""
     return storages[part.source].is_at(slice_of(storages[tensor.name], axis, part.start))
 
@@ -184,7 +184,7 @@ def _is_there(tensor: Tensor, axis: int, part: Piece, storages: Mapping[str, Sto
 def _why_not_inside(
     tensor: Tensor,
     axis: int,
-    part: Piece,
+    part: Part,
     orders: Orders,
     halos: Mapping[str, Halo],
     recurrent: frozenset[str],

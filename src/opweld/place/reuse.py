@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from opweld.fuse.pieces import pieces_of
+from opweld.fuse.concatenation import concatenation_of
 from opweld.fuse.region import Member, Region
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
@@ -37,7 +37,7 @@ def reuse(placed: Placed, expected: Expected, target: Target, ledger: Ledger) ->
         if member is None or name in fixed:
             continue
         own = storages[name]
-        if own.root != name or own.padded or pieces_of(member.tensor) is not None:
+        if own.root != name or own.padded or concatenation_of(member.tensor) is not None:
             continue
         found = _operands(region, member, own, storages, residents, last, number, fixed)
         dying = [root for root, why in found.items() if not why]

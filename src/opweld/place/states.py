@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from opweld.fuse.pieces import pieces_of
+from opweld.fuse.concatenation import concatenation_of
 from opweld.fuse.region import Kind, Region
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
@@ -67,7 +67,9 @@ def _why_not_in_place(placed: Placed, number: int, value: str, state: str, memor
     member = producing_member(region)
     if member is None or region.outputs != (value,):
         return {"kernel": "does not compute it element by element"}
-    if pieces_of(member.tensor) is not None or any(s.root == value for name, s in storages.items() if name != value):
+    if concatenation_of(member.tensor) is not None or any(
+        s.root == value for name, s in storages.items() if name != value
+    ):
         return {"kernel": "concatenates it from parts"}
     if not read_where_written(region, state, {**storages, value: memory}, memory.address(member.place)):
         return {"state": "its elements are read at other positions than they would be overwritten"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from opweld.errors import OpweldError
-from opweld.fuse.pieces import pieces_of
+from opweld.fuse.concatenation import concatenation_of
 from opweld.fuse.region import Kind, Region, Regions
 from opweld.fuse.saturation import pairs_fit
 from opweld.fuse.verify import verify_regions
@@ -218,13 +218,13 @@ class _Placed:
     def _parts(self) -> Iterable[tuple[str, _Part]]:
         """The values that are written directly into a whole."""
         for region in self.placed.regions:
-            pieces = pieces_of(region.members[0].tensor) if region.kind is Kind.MAP else None
-            if pieces is None:
+            joined = concatenation_of(region.members[0].tensor) if region.kind is Kind.MAP else None
+            if joined is None:
                 continue
             whole = region.outputs[0]
-            for number, part in enumerate(pieces.parts):
+            for number, part in enumerate(joined.parts):
                 storage = self.storages[part.source]
-                inside = slice_of(self.storages[whole], pieces.axis, part.start)
+                inside = slice_of(self.storages[whole], joined.axis, part.start)
                 if part.whole and storage.is_at(inside):
                     yield part.source, _Part(whole, number)
 

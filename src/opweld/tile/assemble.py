@@ -12,7 +12,7 @@ from opweld.place.placed import Placed
 from opweld.place.storage import lay_out
 from opweld.schedule.expected import Expected
 from opweld.tensor.program import PutWeights, TensorProgram
-from opweld.tile.kernels import Scheduled
+from opweld.tile.kernels import ScheduledKernel
 from opweld.tile.module import Launch, Memory, ModuleVariant, StateMemory
 from opweld.tile.phases import arrange
 from opweld.tile.sizes import Sized
@@ -22,7 +22,7 @@ def assemble(
     name: str,
     program: TensorProgram,
     placed: Placed,
-    scheduled: Sequence[Scheduled],
+    scheduled: Sequence[ScheduledKernel],
     sized: Sequence[Sized],
     weights: PutWeights,
     expected: Expected,
@@ -67,7 +67,7 @@ def assemble(
             kernel,
             tuple(number[buffer.name] for buffer in kernel.buffers),
             bound,
-            item.work,
+            item.nanoseconds,
             item.bytes,
             item.count.operations,
             item.serial,

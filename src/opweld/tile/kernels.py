@@ -1,8 +1,8 @@
-"""Regions to tile programs: what each kernel is made of, a schedule for it through the ledger, and the statements.
+"""Lowers regions to tile programs: the members of each kernel, their schedules through the ledger, and the statements.
 
-A region is one kernel, but for a concatenation, whose parts are copied by a kernel each, and for the small kernels that
-come before it and fill the padding around its outputs. The schedule of a region says how the members of all of them are
-computed, those of the padding last.
+A region is one kernel, with two exceptions: each part of a concatenation is copied by a kernel of its own, and small
+kernels before it fill the padding around its outputs. The schedule of a region has one entry for every member of all of
+these kernels, those of the padding last.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from opweld.errors import OptionError
+from opweld.fuse.concatenation import concatenation_of
 from opweld.fuse.live import values_of
-from opweld.fuse.pieces import pieces_of
 from opweld.fuse.region import Kind, Region
 from opweld.fuse.region import Member as RegionMember
 from opweld.ledger import Alternative, Ledger
@@ -31,8 +31,8 @@ from opweld.tensor.expr import substitute
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.program import Extern, Tensor, TensorProgram
 from opweld.tile.loops import tune_loops
-from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember, WinogradMember, in_turn
-from opweld.tile.members.block import Cut, block_of, choose_block
+from opweld.tile.member import KernelBody, MapMember, Member, ReductionMember, RowMember, WinogradMember, sequential
+from opweld.tile.members.block import BlockTiling, block_of, choose_block
 from opweld.tile.members.halo import sides_of
 from opweld.tile.members.online_block import online_block_of
 from opweld.tile.members.recurrence import recurrence_of
@@ -47,21 +47,24 @@ from opweld.tile.tile import (
     Scratch,
 )
 from opweld.tile.traffic import weights_of
-from opweld.tile.work import Work
+from opweld.tile.unscheduled import UnscheduledKernel
 
 
 @dataclass(frozen=True, eq=False)
-class Scheduled:
-    """A kernel, what it does (`count`), the bytes it must move, those it writes among them, and its predicted
-    nanoseconds on one core: what they are made of is `prediction`, for expected sizes.
+class ScheduledKernel:
+    """A realised kernel.
 
-    `subject` names it in decisions, see `Work`; `region` is the first output of its region."""
+    Attributes:
+        count: its operations. bytes, written: the bytes that it must move, and those that it writes among them.
+        nanoseconds: its predicted time on one core, for any sizes. prediction: the same by cause, for expected sizes.
+        serial: one thread executes it.
+        subject: names it in decisions, see `UnscheduledKernel`. region: the first output of its region."""
 
     kernel: Kernel
     count: Count
     bytes: Dim
     written: Dim
-    work: Dim
+    nanoseconds: Dim
     prediction: Prediction
     serial: bool = False
     subject: tuple[str, ...] = ()
@@ -70,29 +73,31 @@ class Scheduled:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A region, its kernels to be, and the schedule that was chosen for all of their members."""
+    """A region, its kernels, and the schedule that was chosen for all of their members."""
 
     region: Region
-    works: tuple[Work, ...]
+    kernels: tuple[UnscheduledKernel, ...]
     schedule: Schedule
 
 
 def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> list[Plan]:
-    """The schedule of every region, in order; what loops do is added by `realise`."""
+    """The schedule of every region, in order; `realise` adds how loops are unrolled and prefetch."""
     plans: list[Plan] = []
-    works, values = _Works(placed), values_of(placed.regions)
+    unscheduled, values = _Unscheduled(placed), values_of(placed.regions)
     pricing = Pricing(placed, expected, target)
     for region in placed.regions:
         name = region.outputs[0]
         choice = Choice(ledger, region.origin, (name,), expected, target, (name, ""))
-        cut = Cut() if region.block is None else choose_block(region, values, placed.program, choice.part("block"))
-        made = tuple(works.of(region, cut))
+        tiling = BlockTiling()
+        if region.block is not None:
+            tiling = choose_block(region, values, placed.program, choice.part("block"))
+        kernels = tuple(unscheduled.of(region, tiling))
         members: list[MemberSchedule] = []
-        for work in made:
-            about = replace(choice, subject=work.subject, price=pricing.of(work))
-            for member in work.members:
+        for kernel in kernels:
+            about = replace(choice, subject=kernel.subject, price=pricing.of(kernel))
+            for member in kernel.members:
                 members.append(member.choose(about.part(f"member {len(members)}")))
-        plans.append(Plan(region, made, Schedule(tuple(members), cut.rows, cut.columns, cut.masked)))
+        plans.append(Plan(region, kernels, Schedule(tuple(members), tiling.rows, tiling.columns, tiling.masked)))
     return plans
 
 
@@ -103,48 +108,49 @@ def schedules_of(program: TensorProgram, plans: Iterable[Plan], ledger: Ledger) 
 
 def realise(
     placed: Placed, plans: Sequence[Plan], expected: Expected, target: Target, ledger: Ledger
-) -> tuple[list[Plan], list[Scheduled]]:
-    """The kernels of a placed program, in order, as its schedules say; what their innermost loops do is asked for when
-    they are there, and added to the schedules. Raises OptionError for a schedule of another region."""
+) -> tuple[list[Plan], list[ScheduledKernel]]:
+    """The kernels of a placed program, in order, by their schedules. How innermost loops are unrolled and prefetch is
+    decided on the realised kernels, and added to the schedules. Raises OptionError for a schedule of another region."""
     dtypes = {storage.root: storage.dtype for storage in placed.storages.values()}
     weights = weights_of(placed)
-    result: list[Scheduled] = []
+    result: list[ScheduledKernel] = []
     complete: list[Plan] = []
 
     for plan in plans:
         loops: list[LoopSchedule] = []
-        expects = sum(len(work.members) for work in plan.works)
+        expects = sum(len(item.members) for item in plan.kernels)
         if len(plan.schedule.members) != expects:
             raise OptionError(f"schedule: {plan.schedule} does not fit a region of {expects} members")
         schedules = iter(plan.schedule.members)
-        own = [(work, tuple(itertools.islice(schedules, len(work.members)))) for work in plan.works]
-        for work, members in sorted(own, key=lambda entry: not entry[0].first):
-            name = f"k{len(result) + 1}_{work.kind}"
-            kernel = work.kernel(name, members, target, dtypes, plan.region.origin)
-            asking = _Asking(ledger, plan.region, work.subject, len(loops))
-            kernel = tune_loops(kernel, target, asking, expected)
+        own = [(item, tuple(itertools.islice(schedules, len(item.members)))) for item in plan.kernels]
+        for item, members in sorted(own, key=lambda entry: not entry[0].first):
+            name = f"k{len(result) + 1}_{item.kind}"
+            kernel = item.realise(name, members, target, dtypes, plan.region.origin)
+            decisions = _LoopDecisions(ledger, plan.region, item.subject, len(loops))
+            kernel = tune_loops(kernel, target, decisions, expected)
             prediction = predict(kernel, target, expected, weights)
-            nanoseconds = nanoseconds_of(prediction.cost, work.count, work.bytes, expected)
+            nanoseconds = nanoseconds_of(prediction.cost, item.count, item.bytes, expected)
             result.append(
-                Scheduled(
+                ScheduledKernel(
                     kernel,
-                    work.count,
-                    work.bytes,
-                    work.written,
+                    item.count,
+                    item.bytes,
+                    item.written,
                     nanoseconds,
                     prediction,
-                    work.serial,
-                    work.subject,
+                    item.serial,
+                    item.subject,
                     plan.region.outputs[0],
                 )
             )
-            loops += asking.schedules
+            loops += decisions.schedules
         complete.append(replace(plan, schedule=replace(plan.schedule, loops=tuple(loops))))
     return complete, result
 
 
-class _Asking:
-    """Puts what the loops of a kernel do to the ledger; `first` is the number of loops in the region before it."""
+class _LoopDecisions:
+    """Decides through the ledger how the loops of a kernel are unrolled and prefetch (`tile.loops.Decide`). `first`:
+    the number of loops of the region's kernels before it."""
 
     def __init__(self, ledger: Ledger, region: Region, subject: tuple[str, ...], first: int) -> None:
         self._ledger = ledger
@@ -171,12 +177,12 @@ class _Asking:
 
     @property
     def schedules(self) -> list[LoopSchedule]:
-        """What was taken, loop by loop."""
+        """The schedule of every loop, in order."""
         return [LoopSchedule.of(self._taken[loop]) for loop in sorted(self._taken)]
 
 
-def _invoked(extern: Extern, storages: Mapping[str, Storage], made: Sequence[Made]) -> Made:
-    """The call of an extern for one of its rows."""
+def _invoked(extern: Extern, storages: Mapping[str, Storage], made: Sequence[KernelBody]) -> KernelBody:
+    """The call of an extern, with its rows as the grid."""
     function, row = EXTERNS[extern.function], Axis("row", extern.rows)
     names = (*extern.operands, *(result.name for result in extern.results))
     whole = function.whole(len(extern.operands), len(extern.results))
@@ -186,55 +192,59 @@ def _invoked(extern: Extern, storages: Mapping[str, Storage], made: Sequence[Mad
     scratch = tuple(Scratch(f"own{number}", dtype, as_dim(elements)) for number, (dtype, elements) in blocks)
     read, written = memory[: len(extern.operands)], memory[len(extern.operands) :]
     own = tuple(block.name for block in scratch)
-    return Made((row,), (Invoke(extern.function, tuple(read), tuple(written), own, extern.numbers),), scratch)
+    return KernelBody((row,), (Invoke(extern.function, tuple(read), tuple(written), own, extern.numbers),), scratch)
 
 
-def _alone(made: Sequence[Made]) -> Made:
+def _single_member(made: Sequence[KernelBody]) -> KernelBody:
     return made[0]
 
 
-def _in_turn(made: Sequence[Made]) -> Made:
+def _serial(made: Sequence[KernelBody]) -> KernelBody:
     """All members one after the other, by one thread."""
-    return Made((), in_turn(made))
+    return KernelBody((), sequential(made))
 
 
-class _Works:
-    """What the kernels of each region are made of."""
+class _Unscheduled:
+    """The kernels of each region, without schedules."""
 
     def __init__(self, placed: Placed) -> None:
         self._placed = placed
         self._shapes = placed.shapes
 
-    def of(self, region: Region, cut: Cut) -> list[Work]:
-        """The kernels of a region, its block cut so."""
-        return [*self._own(region, cut), *self._halos(region)]
+    def of(self, region: Region, tiling: BlockTiling) -> list[UnscheduledKernel]:
+        """The kernels of a region, its block tiled so."""
+        return [*self._own(region, tiling), *self._halos(region)]
 
-    def _halos(self, region: Region) -> Iterator[Work]:
+    def _halos(self, region: Region) -> Iterator[UnscheduledKernel]:
         for name in region.outputs:
             storage, shape = self._placed.storages[name], self._shapes[name]
             if storage.padded and storage.root == name:
                 filled = storage.elements * storage.dtype.bytes - size_in_bytes(storage.dtype, shape)
                 sides = sides_of(storage, shape, self._placed.storages, self._shapes)
-                yield Work("halo", (name, "halo"), sides, _in_turn, Count(), filled, filled, True, True)
+                yield UnscheduledKernel("halo", (name, "halo"), sides, _serial, Count(), filled, filled, True, True)
 
-    def _own(self, region: Region, cut: Cut) -> list[Work]:
+    def _own(self, region: Region, tiling: BlockTiling) -> list[UnscheduledKernel]:
         storages, lanes, subject = self._placed.storages, self._placed.lanes, region.outputs[:1]
         if region.extern is not None:
             count = flops(region.extern)
             return [
-                Work("extern", subject, (), partial(_invoked, region.extern, storages), count, *self._moved(region))
+                UnscheduledKernel(
+                    "extern", subject, (), partial(_invoked, region.extern, storages), count, *self._moved(region)
+                )
             ]
         if region.scan is not None:
             made = recurrence_of(region, storages, self._shapes, lanes)
             count = flops(region.recurrence())
-            return [Work("scan", subject, made.members, made.compose, count, *self._moved(region), serial=True)]
+            return [
+                UnscheduledKernel("scan", subject, made.members, made.compose, count, *self._moved(region), serial=True)
+            ]
         if region.block is not None:
-            if cut.columns:
-                block = online_block_of(region, cut, storages, self._shapes, lanes)
+            if tiling.columns:
+                block = online_block_of(region, tiling, storages, self._shapes, lanes)
             else:
-                block = block_of(region, cut.rows, storages, self._shapes, lanes)
+                block = block_of(region, tiling.rows, storages, self._shapes, lanes)
             count = _flops(region.tensors)
-            return [Work("block", subject, block.members, block.compose, count, *self._moved(region))]
+            return [UnscheduledKernel("block", subject, block.members, block.compose, count, *self._moved(region))]
         return self._single(region, region.members[0])
 
     def _moved(self, region: Region) -> tuple[Dim, Dim]:
@@ -247,33 +257,37 @@ class _Works:
         dtype, shape = self._placed.storages[name].dtype, self._shapes[name]
         return size_in_bytes(dtype, shape) if region.extern else bytes_loaded(region.bodies, name, dtype, shape)
 
-    def _single(self, region: Region, member: RegionMember) -> list[Work]:
+    def _single(self, region: Region, member: RegionMember) -> list[UnscheduledKernel]:
         storages, subject = self._placed.storages, region.outputs[:1]
         count, moved = _flops(region.tensors), self._moved(region)
         if member.kind is Kind.ROWWISE:
             assert member.space is not None
             work = RowWork(member.tensors, region.outputs, RowwiseMember.of(member.space), storages, self._shapes)
-            return [Work("rows", subject, (RowMember(work),), _alone, count, *moved)]
+            return [UnscheduledKernel("rows", subject, (RowMember(work),), _single_member, count, *moved)]
         tensor = member.tensor
         storage = storages[tensor.name]
         if member.kind is Kind.MAP:
             parts = self._parts(tensor)
             if parts is not None:
                 return [self._copy((*subject, f"part {n}"), part, target) for n, (part, target) in enumerate(parts)]
-            return [Work("map", subject, (self._map(tensor, storage),), _alone, flops(tensor), *moved)]
+            return [
+                UnscheduledKernel("map", subject, (self._map(tensor, storage),), _single_member, flops(tensor), *moved)
+            ]
         lanes = self._placed.lanes[tensor.name]
         if lanes.winograd:
             taps = taps_of(tensor, lanes)
             assert taps is not None, f"{tensor.name} was packed for Winograd's algorithm"
             work = Winograd(member, lanes, taps, storages, self._shapes, self._placed.program)
-            return [Work("winograd", subject, (WinogradMember(work),), _alone, count, *moved)]
+            return [UnscheduledKernel("winograd", subject, (WinogradMember(work),), _single_member, count, *moved)]
         nest = nest_of(tensor.axes, member.place, tensor.body, storage, storages, self._shapes, lanes.axis)
         made = ReductionMember(nest, storage.root, member.kind, lanes.vectors, alone=True)
-        return [Work(member.kind.value, subject, (made,), _alone, count, *moved)]
+        return [UnscheduledKernel(member.kind.value, subject, (made,), _single_member, count, *moved)]
 
-    def _copy(self, subject: tuple[str, ...], tensor: Tensor, storage: Storage) -> Work:
+    def _copy(self, subject: tuple[str, ...], tensor: Tensor, storage: Storage) -> UnscheduledKernel:
         size = size_in_bytes(tensor.dtype, tensor.shape)
-        return Work("map", subject, (self._map(tensor, storage),), _alone, flops(tensor), size * 2, size)
+        return UnscheduledKernel(
+            "map", subject, (self._map(tensor, storage),), _single_member, flops(tensor), size * 2, size
+        )
 
     def _map(self, tensor: Tensor, storage: Storage) -> Member:
         indices = tuple(axis.dim for axis in tensor.axes)
@@ -281,17 +295,18 @@ class _Works:
         return MapMember(nest, storage.root)
 
     def _parts(self, tensor: Tensor) -> list[tuple[Tensor, Storage]] | None:
-        """A concatenation copies part by part, and not at all what is written in place already."""
-        pieces = pieces_of(tensor)
-        if pieces is None:
+        """The parts of a concatenation that have to be copied, and where to: all that are not written in place already.
+        None where the tensor is no concatenation."""
+        joined = concatenation_of(tensor)
+        if joined is None:
             return None
         whole = self._placed.storages[tensor.name]
         made: list[tuple[Tensor, Storage]] = []
-        for part in pieces.parts:
+        for part in joined.parts:
             axes = list(tensor.axes)
-            axes[pieces.axis] = Axis(axes[pieces.axis].name, part.end - part.start)
-            target = slice_of(whole, pieces.axis, part.start)
-            body = substitute(part.load, {tensor.axes[pieces.axis]: axes[pieces.axis].dim + part.start})
+            axes[joined.axis] = Axis(axes[joined.axis].name, part.end - part.start)
+            target = slice_of(whole, joined.axis, part.start)
+            body = substitute(part.load, {tensor.axes[joined.axis]: axes[joined.axis].dim + part.start})
             if part.whole and self._placed.storages[part.source].is_at(target):
                 continue
             made.append((Tensor(tensor.name, tensor.dtype, tuple(axes), body, tensor.origin), target))

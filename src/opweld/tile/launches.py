@@ -35,7 +35,7 @@ from opweld.errors import OpweldError
 from opweld.tensor.dim import Dim
 from opweld.tensor.parse import Parser
 from opweld.tensor.text import guard_line, name_text, origin_text, size_text, symbol_line, value_line
-from opweld.tile.kernels import Scheduled
+from opweld.tile.kernels import ScheduledKernel
 from opweld.tile.module import Launch, Memory, ModuleVariant, StateMemory
 from opweld.tile.tile import Kernel
 
@@ -209,7 +209,7 @@ class _LaunchesParser(Parser):
         return self._dim()
 
 
-def verify_launches(variant: ModuleVariant, scheduled: Sequence[Scheduled]) -> None:
+def verify_launches(variant: ModuleVariant, scheduled: Sequence[ScheduledKernel]) -> None:
     """Checks that every kernel is launched once, in a later phase than all that it depends on, with memory for each of
     its buffers, which lives while it is used, and is written before it is read.
 
@@ -229,7 +229,7 @@ class _Uses:
 
 
 class _Launches:
-    def __init__(self, variant: ModuleVariant, scheduled: Sequence[Scheduled]) -> None:
+    def __init__(self, variant: ModuleVariant, scheduled: Sequence[ScheduledKernel]) -> None:
         self.variant = variant
         self.scheduled = scheduled
 
@@ -244,7 +244,7 @@ class _Launches:
         self._check_order(self._in_order())
         self._check_outputs()
 
-    def _fail(self, launch: Launch | Scheduled, why: str) -> NoReturn:
+    def _fail(self, launch: Launch | ScheduledKernel, why: str) -> NoReturn:
         raise OpweldError(f"launches of {self.variant.name!r}: {launch.kernel.name} {why}")
 
     def _check_binding(self, launch: Launch) -> None:

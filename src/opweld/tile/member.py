@@ -28,8 +28,8 @@ from opweld.tile.tile import Loop, Scratch, Statement
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
-    """Independent iterations, what one of them does, and a thread's memory for it."""
+class KernelBody:
+    """A grid of independent iterations, the statements of one of them, and the scratch memory of a thread."""
 
     grid: tuple[Axis, ...]
     body: tuple[Statement, ...]
@@ -37,15 +37,15 @@ class Made:
 
     @property
     def serial(self) -> tuple[Statement, ...]:
-        """All iterations one after the other."""
+        """The statements with the grid as loops."""
         body = self.body
         for axis in reversed(self.grid):
             body = (Loop(axis, body),)
         return body
 
 
-def in_turn(made: Sequence[Made]) -> tuple[Statement, ...]:
-    """All iterations of each, one after the other."""
+def sequential(made: Sequence[KernelBody]) -> tuple[Statement, ...]:
+    """The statements of all bodies, one after the other, each with its grid as loops."""
     return tuple(statement for item in made for statement in item.serial)
 
 
@@ -56,7 +56,7 @@ class Member(Protocol):
         """How it is computed, through the ledger."""
         ...
 
-    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+    def realise(self, schedule: MemberSchedule, target: Target) -> KernelBody:
         """Its statements. Raises OptionError when the schedule is of another kind."""
         ...
 
@@ -81,12 +81,12 @@ class MapMember:
         text, memory = text_of(self.nest, self.buffer)
         return (text, self.serial), memory
 
-    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+    def realise(self, schedule: MemberSchedule, target: Target) -> KernelBody:
         """See `Member`."""
         if not isinstance(schedule, MapSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than map")
         verify_map(schedule, axis_names(self.nest))
-        return Made(*schedule_map(self.nest, self.buffer, schedule, target))
+        return KernelBody(*schedule_map(self.nest, self.buffer, schedule, target))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,13 +114,13 @@ class ReductionMember:
         text, memory = text_of(self.nest, self.buffer)
         return (text, self.kind, self.vectors), memory
 
-    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+    def realise(self, schedule: MemberSchedule, target: Target) -> KernelBody:
         """See `Member`."""
         if not isinstance(schedule, ReductionSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than {self.kind.value}")
         dtype = reduction_of(self.nest).dtype
         verify_reduction(schedule, axis_names(self.nest), dtype, target, self.time is not None, self.alone)
-        return Made(*schedule_reduction(self.nest, self.buffer, schedule, target, self.time))
+        return KernelBody(*schedule_reduction(self.nest, self.buffer, schedule, target, self.time))
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +133,12 @@ class WinogradMember:
         """See `Member`."""
         return choose_winograd(self.work, choice)
 
-    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+    def realise(self, schedule: MemberSchedule, target: Target) -> KernelBody:
         """See `Member`."""
         if not isinstance(schedule, ReductionSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than contraction")
         verify_winograd(schedule, self.work.lane.name, self.work.member.tensor.dtype, target)
-        return Made(*schedule_winograd(self.work, schedule, target))
+        return KernelBody(*schedule_winograd(self.work, schedule, target))
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,10 +153,10 @@ class RowMember:
         """See `Member`."""
         return choose_rows(self.work, choice.about(*self.names), self.columns_only)
 
-    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+    def realise(self, schedule: MemberSchedule, target: Target) -> KernelBody:
         """See `Member`."""
         if not isinstance(schedule, RowSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than rows")
         axes = [axis.name for axis in (*self.work.rows.columns, *self.work.rows.rows)]
         verify_rows(schedule, axes, len(self.work.tensors))
-        return Made(*schedule_rows(self.work, schedule, target))
+        return KernelBody(*schedule_rows(self.work, schedule, target))

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opweld.ledger import Alternative, Ledger
-from opweld.tile.kernels import Scheduled
+from opweld.tile.kernels import ScheduledKernel
 
 WINDOW = 16
 """How many launches ahead of its turn a launch may run: from further, what it reads would have left the caches."""
@@ -28,7 +28,7 @@ SMALL = 1 << 20
 """Bytes that may live at the same time in any case: a second-level cache holds them."""
 
 
-def arrange(items: Sequence[Scheduled], sizes: Mapping[str, int], ledger: Ledger) -> list[list[int]]:
+def arrange(items: Sequence[ScheduledKernel], sizes: Mapping[str, int], ledger: Ledger) -> list[list[int]]:
     """The phases of launches that are given in a valid order, each as positions in `items`, ascending.
 
     Args:
@@ -59,7 +59,7 @@ class _Run:
 class _Dependencies:
     """Which launches are ready, and how many launches the longest chain has that begins with each (`height`)."""
 
-    def __init__(self, items: Sequence[Scheduled]) -> None:
+    def __init__(self, items: Sequence[ScheduledKernel]) -> None:
         self._runs: list[list[_Run]] = [[] for _ in items]
         self._waits = [0] * len(items)
         self._placed = [False] * len(items)
@@ -104,7 +104,7 @@ class _Dependencies:
 class _Live:
     """Estimated bytes alive while each launch runs, if those that are left ran one by one in the given order."""
 
-    def __init__(self, items: Sequence[Scheduled], sizes: Mapping[str, int]) -> None:
+    def __init__(self, items: Sequence[ScheduledKernel], sizes: Mapping[str, int]) -> None:
         self._sizes = sizes
         self._names = [[b.name for b in item.kernel.buffers if sizes.get(b.name)] for item in items]
         self._first: dict[str, int] = {}
@@ -162,7 +162,7 @@ class _Live:
 class _Arranger:
     """Makes one phase after another; `first` is the first launch that has none yet."""
 
-    def __init__(self, items: Sequence[Scheduled], sizes: Mapping[str, int], ledger: Ledger) -> None:
+    def __init__(self, items: Sequence[ScheduledKernel], sizes: Mapping[str, int], ledger: Ledger) -> None:
         self._items = items
         self._needs = _Dependencies(items)
         self._live = _Live(items, sizes)

@@ -14,7 +14,7 @@ from opweld.tile.loops import tune_loops
 from opweld.tile.member import MapMember, ReductionMember
 from opweld.tile.predict import predict
 from opweld.tile.traffic import weights_of
-from opweld.tile.work import Work
+from opweld.tile.unscheduled import UnscheduledKernel
 
 Price = Callable[[MemberSchedule], tuple[float, ...]]
 """Seconds of a kernel on one core when its only member is computed so: at the expected sizes, and at others where any
@@ -31,9 +31,9 @@ class Pricing:
         self._target = target
         self._known: dict[object, dict[MemberSchedule, tuple[float, ...]]] = {}
 
-    def of(self, work: Work) -> Price | None:
+    def of(self, kernel: UnscheduledKernel) -> Price | None:
         """The predictions for a kernel of one member, a nest; None for others."""
-        member = work.members[0] if len(work.members) == 1 else None
+        member = kernel.members[0] if len(kernel.members) == 1 else None
         if not isinstance(member, ReductionMember | MapMember):
             return None
         alike: dict[MemberSchedule, tuple[float, ...]] | None = None
@@ -42,9 +42,9 @@ class Pricing:
         def price(schedule: MemberSchedule) -> tuple[float, ...]:
             nonlocal alike
             if alike is None:
-                alike = self._known.setdefault(self._identity(work.kind, member), {})
+                alike = self._known.setdefault(self._identity(kernel.kind, member), {})
             if schedule not in alike:
-                alike[schedule] = self._predicted(work, schedule, elsewhere)
+                alike[schedule] = self._predicted(kernel, schedule, elsewhere)
             return alike[schedule]
 
         return price
@@ -54,8 +54,10 @@ class Pricing:
         text, memory = member.identity()
         return kind, text, tuple((self._dtypes[name], name in self._weights.names) for name in memory)
 
-    def _predicted(self, work: Work, schedule: MemberSchedule, elsewhere: Sequence[Expected]) -> tuple[float, ...]:
-        kernel = work.kernel(work.kind, [schedule], self._target, self._dtypes)
-        kernel = tune_loops(kernel, self._target, expected=self._expected)
+    def _predicted(
+        self, kernel: UnscheduledKernel, schedule: MemberSchedule, elsewhere: Sequence[Expected]
+    ) -> tuple[float, ...]:
+        realised = kernel.realise(kernel.kind, [schedule], self._target, self._dtypes)
+        realised = tune_loops(realised, self._target, expected=self._expected)
         sizes = (self._expected, *elsewhere)
-        return tuple(predict(kernel, self._target, expected, self._weights).cost.seconds for expected in sizes)
+        return tuple(predict(realised, self._target, expected, self._weights).cost.seconds for expected in sizes)

@@ -11,7 +11,7 @@ from opweld.record import BufferEntry, KernelEntry, Predicted
 from opweld.schedule.expected import Expected
 from opweld.tensor.costed import costs_entry, size_entry
 from opweld.tensor.expr import Binary
-from opweld.tile.kernels import Scheduled
+from opweld.tile.kernels import ScheduledKernel
 from opweld.tile.module import ModuleVariant
 from opweld.tile.tile import Accumulate, Statement, walk_statements
 
@@ -21,7 +21,7 @@ COMPUTES = {"dot4": "int8", "dot4s": "int8", "dot2": "bf16", "dot2i": "int8"}
 
 def recorded(
     variant: ModuleVariant,
-    scheduled: Sequence[Scheduled],
+    scheduled: Sequence[ScheduledKernel],
     storages: Mapping[str, Storage],
     expected: Expected,
     ledger: Ledger,

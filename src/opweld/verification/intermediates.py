@@ -22,7 +22,7 @@ from opweld.place.placed import Placed
 from opweld.place.storage import Storage
 from opweld.runtime.session import Session
 from opweld.tensor.dim import Atom, Dim
-from opweld.tile.kernels import Scheduled
+from opweld.tile.kernels import ScheduledKernel
 from opweld.tile.module import ModuleVariant
 from opweld.verification.compare import SCALE_TOLERANCE, Comparison, compare, disagree, relative_error
 
@@ -73,13 +73,13 @@ class Tracing:
         """Runs a stage."""
         value = run(*args, **kwargs)
         if name == "assemble" and isinstance(value, ModuleVariant):
-            placed, scheduled = cast("tuple[Placed, Sequence[Scheduled]]", args[2:4])
+            placed, scheduled = cast("tuple[Placed, Sequence[ScheduledKernel]]", args[2:4])
             inputs = cast("Sequence[str]", args[-1])
             self.traced[value.name] = Traced(value, tuple(inputs), kept_values(placed, scheduled, value))
         return value
 
 
-def kept_values(placed: Placed, scheduled: Sequence[Scheduled], variant: ModuleVariant) -> tuple[Kept, ...]:
+def kept_values(placed: Placed, scheduled: Sequence[ScheduledKernel], variant: ModuleVariant) -> tuple[Kept, ...]:
     """What a variant keeps of the values of the graph, in the order in which they are complete."""
     values, shapes = placed.program.values, placed.shapes
     numbers = {name: number for number, region in enumerate(placed.regions) for name in region.outputs}

@@ -16,7 +16,7 @@ from opweld.schedule.cost import Cost
 from opweld.tensor.cost import Count
 from opweld.tensor.dim import ZERO
 from opweld.tensor.dtype import DType
-from opweld.tile.kernels import Scheduled
+from opweld.tile.kernels import ScheduledKernel
 from opweld.tile.phases import SMALL, WINDOW, arrange
 from opweld.tile.predict import Prediction
 from opweld.tile.tile import Buffer, Kernel
@@ -24,24 +24,24 @@ from opweld.tile.tile import Buffer, Kernel
 RULE = "schedule.phase"
 
 
-def launch(name: str, roles: Mapping[str, str] | None = None, *, serial: bool = False, **more: str) -> Scheduled:
+def launch(name: str, roles: Mapping[str, str] | None = None, *, serial: bool = False, **more: str) -> ScheduledKernel:
     """A launch and the role of each memory that it uses."""
     used: dict[str, Any] = {**(roles or {}), **more}
     buffers = tuple(Buffer(memory, DType.F32, role) for memory, role in used.items())
-    return Scheduled(
+    return ScheduledKernel(
         Kernel(name, buffers, (), (), (), (), (name,)), Count(), ZERO, ZERO, ZERO, Prediction(Cost()), serial, (name,)
     )
 
 
-def named(items: Sequence[Scheduled], phases: Iterable[Iterable[int]]) -> list[list[str]]:
+def named(items: Sequence[ScheduledKernel], phases: Iterable[Iterable[int]]) -> list[list[str]]:
     return [[items[position].kernel.name for position in phase] for phase in phases]
 
 
-def arranged(*items: Scheduled, disable: tuple[str, ...] = ()) -> list[list[str]]:
+def arranged(*items: ScheduledKernel, disable: tuple[str, ...] = ()) -> list[list[str]]:
     return named(items, arrange(items, {}, Ledger(disable)))
 
 
-def disturbs(items: Sequence[Scheduled], i: int, j: int) -> bool:
+def disturbs(items: Sequence[ScheduledKernel], i: int, j: int) -> bool:
     """Whether launch j must come after launch i, by what they do to the memory that both use."""
     roles = [{buffer.name: buffer.role for buffer in item.kernel.buffers} for item in items]
     for memory in roles[i].keys() & roles[j].keys():
@@ -52,7 +52,7 @@ def disturbs(items: Sequence[Scheduled], i: int, j: int) -> bool:
     return False
 
 
-def live(items: Sequence[Scheduled], phases: Sequence[Sequence[int]], sizes: dict[str, int]) -> int:
+def live(items: Sequence[ScheduledKernel], phases: Sequence[Sequence[int]], sizes: dict[str, int]) -> int:
     """The most bytes alive in one phase."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -66,7 +66,7 @@ def live(items: Sequence[Scheduled], phases: Sequence[Sequence[int]], sizes: dic
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[list[Scheduled], dict[str, int]]:
+def programs(draw: st.DrawFn) -> tuple[list[ScheduledKernel], dict[str, int]]:
     memories = [f"m{i}" for i in range(draw(st.integers(1, 12)))]
     used = st.dictionaries(st.sampled_from(memories), st.sampled_from(["read", "write", "update"]), max_size=4)
     chosen = draw(st.lists(st.tuples(used, st.booleans()), max_size=40))
@@ -76,7 +76,7 @@ def programs(draw: st.DrawFn) -> tuple[list[Scheduled], dict[str, int]]:
 
 @given(programs(), st.integers(0, 40))
 def test_phases_keep_the_order_of_what_depends_on_each_other(
-    program: tuple[list[Scheduled], dict[str, int]], granted: int
+    program: tuple[list[ScheduledKernel], dict[str, int]], granted: int
 ) -> None:
     items, sizes = program
     for ledger in (Ledger(), Ledger(prefix=granted)):
@@ -90,19 +90,19 @@ def test_phases_keep_the_order_of_what_depends_on_each_other(
 
 
 @given(programs())
-def test_phases_keep_live_memory_within_its_bound(program: tuple[list[Scheduled], dict[str, int]]) -> None:
+def test_phases_keep_live_memory_within_its_bound(program: tuple[list[ScheduledKernel], dict[str, int]]) -> None:
     items, sizes = program
     alone = live(items, [[position] for position in range(len(items))], sizes)
     assert live(items, arrange(items, sizes, Ledger()), sizes) <= max(alone * 3 // 2, SMALL)
 
 
 @given(programs())
-def test_the_baseline_is_the_order_given(program: tuple[list[Scheduled], dict[str, int]]) -> None:
+def test_the_baseline_is_the_order_given(program: tuple[list[ScheduledKernel], dict[str, int]]) -> None:
     items, sizes = program
     assert arrange(items, sizes, Ledger((RULE,))) == [[position] for position in range(len(items))]
 
 
-def two_directions(*between: Scheduled) -> list[Scheduled]:
+def two_directions(*between: ScheduledKernel) -> list[ScheduledKernel]:
     """Gates and recurrence of one direction, then of the other, whose results are parts of one value."""
     return [
         launch("gates", x="read", g="write"),
@@ -143,7 +143,7 @@ def test_what_is_computed_in_place_waits() -> None:
 
 def test_the_edges_of_a_padded_value_are_filled_beside_the_value() -> None:
     """Not at the very beginning, though nothing keeps them from it."""
-    chain: list[Scheduled] = []
+    chain: list[ScheduledKernel] = []
     for number, (one, two) in enumerate(pairwise("abcde")):
         chain += [launch(f"halo{number}", {two: "write"}), launch(f"conv{number}", {one: "read", two: "write"})]
     assert arranged(*chain) == [[f"halo{number}", f"conv{number}"] for number in range(4)]

@@ -207,7 +207,7 @@ def test_the_runtime_is_told_the_prediction(name: str) -> None:
     compiled = compile_text(PROGRAMS[name], TARGET)
     for item in compiled.kernels:
         running = predict(item.kernel, TARGET, NOTHING, weights_of(compiled.placed)).cost.running
-        assert int(item.work) == pytest.approx(running * 1e9, abs=2)
+        assert int(item.nanoseconds) == pytest.approx(running * 1e9, abs=2)
 
 
 SYMBOLIC = {
@@ -227,12 +227,12 @@ def test_symbolic_work_is_that_of_the_sizes(name: str) -> None:
     expected, weights = expected_sizes(compiled.program), weights_of(compiled.placed)
     found = 0
     for item in compiled.kernels:
-        for symbol in symbols_of(item.work):
+        for symbol in symbols_of(item.nanoseconds):
             found += 1
             usual = expected(symbol.dim)
             for size in (usual, 8 * usual, 1024):
                 running = predict(item.kernel, TARGET, Expected({symbol: size}), weights).cost.running * 1e9
-                work = item.work.evaluate({symbol: size})
+                work = item.nanoseconds.evaluate({symbol: size})
                 assert running / 3 <= work <= 5 * running
                 if size == usual:
                     assert work == pytest.approx(running, rel=0.02, abs=3)

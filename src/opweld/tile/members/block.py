@@ -31,7 +31,7 @@ from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floor
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
 from opweld.tensor.program import Tensor, TensorProgram
-from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
+from opweld.tile.member import KernelBody, MapMember, Member, ReductionMember, RowMember
 from opweld.tile.members.rowwise import RowwiseMember, RowWork
 from opweld.tile.nest import nest_of
 from opweld.tile.tile import Loop, Scratch, Statement
@@ -45,9 +45,9 @@ STATES = 60
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How a block is divided: the rows of a grid iteration, the columns at a time (0 for all), and which columns are
-    live if masked ones are skipped."""
+class BlockTiling:
+    """How a block is tiled: the rows of a grid iteration, the columns at a time (0 for all), and the columns that are
+    live where masked ones are skipped."""
 
     rows: int = 0
     columns: int = 0
@@ -59,7 +59,7 @@ class Cut:
         return "computed" if self.live is None else "skipped"
 
 
-def choose_block(region: Region, values: Values, program: TensorProgram, choice: Choice) -> Cut:
+def choose_block(region: Region, values: Values, program: TensorProgram, choice: Choice) -> BlockTiling:
     """Chooses how a block is divided; `values` are the program's.
 
     More rows read the other operands less often; fewer leave work for all cores and keep intermediate values in the
@@ -98,12 +98,12 @@ def choose_block(region: Region, values: Values, program: TensorProgram, choice:
         masked["skipped"] = shape.seconds(rows, count, _part(live, block, rows, count, choice))
         reason = "no row of a block sees them: their shares are 0"
         skips = choice.cheapest("schedule.masked", masked, reason) == "skipped"
-        return Cut(rows, count, live if skips else None)
+        return BlockTiling(rows, count, live if skips else None)
     choice.cheapest("schedule.masked", masked, live, {"skipped": live})
-    return Cut(rows, count)
+    return BlockTiling(rows, count)
 
 
-def _choose_pair(region: Region, program: TensorProgram, choice: Choice) -> Cut:
+def _choose_pair(region: Region, program: TensorProgram, choice: Choice) -> BlockTiling:
     """Chooses how a pair is divided: by rows only, since it has no softmax."""
     found = PairPrices.of(region, program, choice.expected, choice.target)
     reason = "intermediate values stay in the cache, operands are read seldom, and there is work for all cores"
@@ -113,7 +113,7 @@ def _choose_pair(region: Region, program: TensorProgram, choice: Choice) -> Cut:
     price = prices[str(rows)]
     choice.cheapest("schedule.columns", {"0": price}, "whole rows are summed at once", {str(COLUMNS[0]): why})
     choice.cheapest("schedule.masked", {"computed": price}, why, {"skipped": why})
-    return Cut(rows)
+    return BlockTiling(rows)
 
 
 def whole_columns(extent: Dim, columns: int) -> tuple[Dim, Dim]:
@@ -235,7 +235,7 @@ class Frame:
         """The axes of a member in terms of the rows, by the position of each."""
         return {axis: self.rows[position] for axis, position in own.items()}
 
-    def looped(self, made: Made) -> tuple[Statement, ...]:
+    def looped(self, made: KernelBody) -> tuple[Statement, ...]:
         """The statements of a member for the rows of a block."""
         body = made.body
         for axis in reversed(made.grid):
@@ -256,14 +256,16 @@ class RowBlock:
     members: tuple[Member, ...]
     scratch: tuple[Scratch, ...]
 
-    def compose(self, made: Sequence[Made]) -> Made:
+    def compose(self, made: Sequence[KernelBody]) -> KernelBody:
         """One iteration of the grid: each member for the rows of its block."""
         body: list[Statement] = []
         for number, (member, item) in enumerate(zip(self.members, made, strict=True)):
             frame = self.frame if number else self.first
             own = frame.looped(item)
             body += frame.each_row(own) if isinstance(member, MapMember) else own
-        return Made(self.frame.grid, tuple(body), (*self.scratch, *(piece for item in made for piece in item.scratch)))
+        return KernelBody(
+            self.frame.grid, tuple(body), (*self.scratch, *(piece for item in made for piece in item.scratch))
+        )
 
 
 def block_of(

@@ -26,7 +26,7 @@ from opweld.tensor.dim import Axis, Dim, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, const, load, select, substitute, unary
 from opweld.tile.lanes import tiles, vectors_for
-from opweld.tile.member import Made
+from opweld.tile.member import KernelBody
 from opweld.tile.members.rowwise import Passes, RowWork, lane_tiles_over
 from opweld.tile.tile import Collapse, Declare, Let, Scratch, Statement, Store
 
@@ -90,7 +90,7 @@ class SoftmaxMember:
         reason = "independent vectors hide the latency of loads and functions"
         return RowSchedule(lane, int(about.preferred("schedule.vectors", counts, fill, reason)))
 
-    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+    def realise(self, schedule: MemberSchedule, target: Target) -> KernelBody:
         """See `Member`."""
         (column,) = self.work.rows.columns
         if not isinstance(schedule, RowSchedule) or schedule.kept:
@@ -100,7 +100,7 @@ class SoftmaxMember:
         scores = passes.reduced(self.softmax.maximum)
         shares = self.work.storages[self.softmax.shares.name]
         place = shares.address([self.work.rows.dim(axis) for axis in self.work.rows.places[self.softmax.shares.name]])
-        return Made(self.work.rows.rows, tuple(self._update(column, passes.width, scores, shares.root, place)))
+        return KernelBody(self.work.rows.rows, tuple(self._update(column, passes.width, scores, shares.root, place)))
 
     def _update(self, column: Axis, width: int, scores: Expr, root: str, place: Dim) -> list[Statement]:
         states, dtype, prefix = self.states, self.states.dtype, self.states.prefix

@@ -24,8 +24,8 @@ from opweld.tensor.axes import replace_reduced
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, as_dim, ceildiv, floordiv, minimum
 from opweld.tensor.expr import Expr, Reduce, binary, const, load, loads, substitute, substitute_loads, transform
 from opweld.tensor.program import Tensor
-from opweld.tile.member import Made, MapMember, Member, ReductionMember
-from opweld.tile.members.block import Cut, Frame, whole_columns, window
+from opweld.tile.member import KernelBody, MapMember, Member, ReductionMember
+from opweld.tile.members.block import BlockTiling, Frame, whole_columns, window
 from opweld.tile.members.online import SoftmaxMember, States
 from opweld.tile.members.rowwise import RowwiseMember, RowWork
 from opweld.tile.nest import nest_of
@@ -46,7 +46,7 @@ class OnlineBlock:
     states: States
     scratch: tuple[Scratch, ...]
 
-    def compose(self, made: Sequence[Made]) -> Made:
+    def compose(self, made: Sequence[KernelBody]) -> KernelBody:
         """One iteration of the grid."""
         *parts, begin, finish = map(self.frame.looped, made)
         body = [*self.frame.each_row(self.states.begin()), *self.frame.each_row(begin)]
@@ -58,7 +58,7 @@ class OnlineBlock:
         body += [statement for part in parts for statement in part]
         body += self.frame.each_row(finish)
         scratch = (*self.scratch, *(piece for item in made for piece in item.scratch))
-        return Made(self.frame.grid, tuple(body), scratch)
+        return KernelBody(self.frame.grid, tuple(body), scratch)
 
 
 def _once(first: Dim, end: Dim) -> bool:
@@ -68,20 +68,20 @@ def _once(first: Dim, end: Dim) -> bool:
 
 def online_block_of(
     region: Region,
-    cut: Cut,
+    tiling: BlockTiling,
     storages: Mapping[str, Storage],
     shapes: Mapping[str, tuple[Dim, ...]],
     lanes: Mapping[str, Lanes],
 ) -> OnlineBlock:
     """The members of a region with blocks of columns. The region must be a softmax between two contractions."""
-    return _Builder(region, cut, storages, shapes, lanes).build()
+    return _Builder(region, tiling, storages, shapes, lanes).build()
 
 
 class _Builder:
     def __init__(
         self,
         region: Region,
-        cut: Cut,
+        tiling: BlockTiling,
         storages: Mapping[str, Storage],
         shapes: Mapping[str, tuple[Dim, ...]],
         lanes: Mapping[str, Lanes],
@@ -93,19 +93,19 @@ class _Builder:
         softmax, _ = softmax_of(self._middle)
         assert softmax is not None, f"{region.outputs} is no softmax between contractions"
         self._softmax: Softmax = softmax
-        self._cut, self._columns, self._height = cut, cut.columns, cut.rows
+        self._tiling, self._columns, self._height = tiling, tiling.columns, tiling.rows
         self._storages, self._shapes, self._lanes = storages, shapes, lanes
-        self._frame = Frame.of(block, cut.rows)
+        self._frame = Frame.of(block, tiling.rows)
         row = ZERO if self._frame.inner.extent is ONE else self._frame.inner.dim
         result = self._last.tensor
         prefix = f"{result.name}_"
         while any(name.startswith(prefix) for name in storages):  # names of inputs may collide
             prefix += "_"
-        self._states = States(softmax.shares.dtype, row, cut.rows, prefix)
+        self._states = States(softmax.shares.dtype, row, tiling.rows, prefix)
         own = block.rows[2]
         self._others = tuple(axis for axis in result.axes if axis not in own and axis.extent is not ONE)
         node = reductions(result.body)[0]
-        shape = (as_dim(cut.rows), *(axis.extent for axis in self._others))
+        shape = (as_dim(tiling.rows), *(axis.extent for axis in self._others))
         self._sums = dense(f"{prefix}result", node.dtype, shape)
         self._here = (row, *(axis.dim for axis in self._others))
 
@@ -129,10 +129,10 @@ class _Builder:
 
     def _seen(self, count: Dim) -> tuple[Dim, Dim]:
         """The live blocks of `count` columns of a block of rows: the first, and the end."""
-        if self._cut.live is None:
+        if self._tiling.live is None:
             return ZERO, count
         start = self._frame.start
-        first, end = self._cut.live.within(self._frame.rows, self._block.row, start, start + self._height - 1)
+        first, end = self._tiling.live.within(self._frame.rows, self._block.row, start, start + self._height - 1)
         return floordiv(first, self._columns), minimum(count, ceildiv(end, self._columns))
 
     def _window(self, tensor: Tensor, first: Dim, extent: Dim) -> Storage:

@@ -21,7 +21,7 @@ from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, load
 from opweld.tensor.program import State, Tensor
-from opweld.tile.member import Made, MapMember, Member, ReductionMember, in_turn
+from opweld.tile.member import KernelBody, MapMember, Member, ReductionMember, sequential
 from opweld.tile.nest import nest_of
 from opweld.tile.tile import Loop, Scratch
 
@@ -41,11 +41,11 @@ class Recurrence:
         """All members, in order."""
         return (*self.before, *self.during, *self.after)
 
-    def compose(self, made: Sequence[Made]) -> Made:
+    def compose(self, made: Sequence[KernelBody]) -> KernelBody:
         """The statements of all members, in order: loops, and around those of a step the loop over time."""
         first, last = len(self.before), len(self.before) + len(self.during)
-        body = (*in_turn(made[:first]), Loop(self.time, in_turn(made[first:last])), *in_turn(made[last:]))
-        return Made((), body, (*self.scratch, *(block for item in made for block in item.scratch)))
+        body = (*sequential(made[:first]), Loop(self.time, sequential(made[first:last])), *sequential(made[last:]))
+        return KernelBody((), body, (*self.scratch, *(block for item in made for block in item.scratch)))
 
 
 def recurrence_of(
@@ -106,5 +106,5 @@ def _at_step(stacked: Storage, time: Axis) -> Storage:
     return replace(stacked, terms=tuple(terms), offset=address)
 
 
-Compose = Callable[[Sequence[Made]], Made]
+Compose = Callable[[Sequence[KernelBody]], KernelBody]
 """Composes the members' statements to one kernel."""

@@ -1,4 +1,4 @@
-"""Kernels to be: members, how their statements become one kernel, and the kernel that a schedule makes of them."""
+"""Kernels before they have a schedule: members, and how their statements become one kernel."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from opweld.tile.tile import Buffer, Kernel, dims_of_kernel, memory_of
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
-    """One kernel to be: its members in order, how their statements become one kernel, and the bytes it must move, of
-    which it writes `written`.
+class UnscheduledKernel:
+    """A kernel without a schedule: its members in order, how their statements become one kernel (`compose`), its
+    operations (`count`), and the bytes that it must move, of which it writes `written`.
 
     `subject` names it in decisions: a value that it is about, and what tells it from other kernels of its region.
     `first`: it is launched before the others, although its members come last in the schedule."""
@@ -33,7 +33,7 @@ class Work:
     serial: bool = False
     first: bool = False
 
-    def kernel(
+    def realise(
         self,
         name: str,
         schedules: Sequence[MemberSchedule],
@@ -41,9 +41,9 @@ class Work:
         dtypes: Mapping[str, DType],
         origin: tuple[str, ...] = (),
     ) -> Kernel:
-        """What the schedules make of the members, one for each; its loops are as they come.
+        """The kernel in which every member is computed by its schedule; its loops are not tuned yet (`tile.loops`).
 
-        dtypes: of all memory. Raises OptionError for schedules of other members."""
+        dtypes: by name of buffer. Raises OptionError for schedules of other members."""
         made = self.compose([m.realise(s, target) for m, s in zip(self.members, schedules, strict=True)])
         local = {block.name for block in made.scratch}
         read, written = memory_of(made.body)

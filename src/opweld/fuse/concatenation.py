@@ -1,4 +1,4 @@
-"""Recognises values that are put together side by side: what Concat means."""
+"""Recognises concatenations: values side by side along an axis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opweld.tensor.program import Tensor
 
 
 @dataclass(frozen=True)
-class Piece:
+class Part:
     """One part: the value it comes from, where it starts, where it ends. `whole` when it is exactly that value."""
 
     source: str
@@ -21,11 +21,11 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Concatenation:
     """All parts along an axis, in order."""
 
     axis: int
-    parts: tuple[Piece, ...]
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class Range:
     body: Expr
 
 
-def pieces_of(tensor: Tensor) -> Pieces | None:
+def concatenation_of(tensor: Tensor) -> Concatenation | None:
     """The parts of a tensor whose body selects between plain loads by thresholds on one axis; else None."""
     found = ranges_of(tensor)
     if found is None:
         return None
     axis, ranges = found
-    parts: list[Piece] = []
+    parts: list[Part] = []
     for part in ranges:
         load = part.body
         if not isinstance(load, Load) or load.guards:
             return None
-        parts.append(Piece(load.tensor, part.start, part.end, load, _is_whole(load, tensor, axis, part.start)))
-    return Pieces(axis, tuple(parts))
+        parts.append(Part(load.tensor, part.start, part.end, load, _is_whole(load, tensor, axis, part.start)))
+    return Concatenation(axis, tuple(parts))
 
 
 def is_joined(tensor: Tensor) -> bool:
