@@ -59,13 +59,13 @@ def generate(
     stage: Stage = plain,
     stages: Stages[Any] | None = None,
 ) -> Generated:
-    """Compiles the programs with the target's backend, which writes their constants into `weights`. `stages`: those of
-    that backend, where they prepare something or write the code afterwards."""
+    """Compiles the programs with the target's backend, which writes their constants into `weights`. `stages`: those
+    of the backend; None makes new ones."""
     flow, description, ledger = source.flow, source.description, source.ledger
     stages = stages or backend_of(target).stages()
     entries: dict[str, VariantEntry] = {}
 
-    def compiled(
+    def compile_variant(
         program: TensorProgram, inputs: Sequence[str], costs: Sequence[NodeEntry], follows: str = ""
     ) -> Compiled[Any]:
         expected = stage("expect", expected_sizes, program, options.dim_hints)
@@ -74,13 +74,13 @@ def generate(
         entries[program.name] = _entry(costs, program, expected, made)
         return made
 
-    def variants(program: TensorProgram, inputs: Sequence[str]) -> Sequence[Compiled[Any]]:
+    def variants_of(program: TensorProgram, inputs: Sequence[str]) -> Sequence[Compiled[Any]]:
         costs = source.costs[program.name]
-        general = compiled(program, inputs, costs)
-        only = [stage("version", simplify_variant, one, ledger) for one in versions(program, ledger)]
-        return [*(compiled(one, inputs, costs, program.name) for one in only), general]
+        general = compile_variant(program, inputs, costs)
+        specialised = [stage("version", simplify_variant, one, ledger) for one in versions(program, ledger)]
+        return [*(compile_variant(one, inputs, costs, program.name) for one in specialised), general]
 
-    segments = _segments(flow, variants)
+    segments = _segments(flow, variants_of)
     model = CompiledModel(
         flow.inputs if flow.states else tuple(value.name for value in description.inputs),
         tuple(value.name for value in description.outputs),
@@ -176,12 +176,12 @@ def build_artifact(
     stages = backend.stages()
     watched = Watched(environment.dump, environment.debug, stage, stages.forms)
     reported = Reported(watched, progress, stages.beginnings, stages.building)
-    images, files, folder = workspace / "weights.bin", workspace / "files", workspace / "model.opweld"
+    weights_bin, files, folder = workspace / "weights.bin", workspace / "files", workspace / "model.opweld"
     with stages.preparing(target):
         source = source or read(origin, options, ledger_of(options) if ledger is None else ledger, reported)
         ledger = source.ledger
         external = {name: cache.file_digest(origin.folder / name) for name in source.external}
-        with WeightsFile(images) as weights:
+        with WeightsFile(weights_bin) as weights:
             made = generate(source, options, target, weights, reported, stages)
             digest = weights.finish()
         built = Built(folder, external, made, ledger)
@@ -193,7 +193,7 @@ def build_artifact(
         folder,
         manifest=_manifest(made, options, target, backend.name, needed),
         files=files,
-        weights=images,
+        weights=weights_bin,
         digests={artifact.WEIGHTS: digest},
         ledger_json=ledger.dumps(),
         schedules=print_schedules(made.schedules, ledger),
@@ -212,8 +212,7 @@ def dry_run(model: object, options: Options, target: TargetMachine, progress: Pr
 def dry_run_texts(
     model: object, options: Options, target: TargetMachine, progress: Progress | None = None
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """The text files of the artifact of a dry run, by name; and the names of external data files that the model
-    uses."""
+    """The text files of the artifact of a dry run, by name; and the names of the model's external data files."""
     ledger = ledger_of(options)
     made, external = _dry_run(model, options, target, ledger, progress)
     schedules = print_schedules(made.schedules, ledger)
@@ -270,20 +269,20 @@ class Built:
 
 
 def _segments(
-    flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Sequence[Compiled[Any]]]
+    flow: Flow, variants_of: Callable[[TensorProgram, Sequence[str]], Sequence[Compiled[Any]]]
 ) -> tuple[CompiledSegment[Any], ...]:
-    """Compiles the segments of a model. A segment's inputs are those of its variants; the first has the model's.
+    """Compiles the segments of a model. A segment's inputs are those of its variants, the first one's the model's.
 
-    `compiled`: a program as one variant or several, which end alike."""
+    `variants_of`: compiles a program to its variants, specialised ones first, which share the ending."""
     dead = dead_after(flow)
     made: list[CompiledSegment[Any]] = []
     for number, segment in enumerate(flow.segments):
-        read = dict.fromkeys(value.name for program in segment.programs for value in program.inputs)
-        inputs = flow.inputs if number == 0 else tuple(read)
+        loaded = dict.fromkeys(value.name for program in segment.programs for value in program.inputs)
+        inputs = flow.inputs if number == 0 else tuple(loaded)
         variants = [
             (variant, segment.endings[position], dead[number, position])
             for position, program in enumerate(segment.programs)
-            for variant in compiled(program, inputs)
+            for variant in variants_of(program, inputs)
         ]
         made.append(CompiledSegment(inputs, *map(tuple, zip(*variants, strict=True))))
     return tuple(made)

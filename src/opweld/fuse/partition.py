@@ -1,26 +1,28 @@
 """Partitions a tensor program into regions by greedy passes, in this order; each fusion is a decision of the ledger.
 
 1. views     data movement (transpose, slice, pad) becomes index arithmetic in the tensors that load it;
-2. integers  products of quantized values become sums of integers, with scales and zero points moved out; operands of
-             others are rounded to bfloat16 where the program permits it;
+2. integers  contractions of quantized values become integer contractions, with scales and zero points moved out of the
+             sum; operands of other contractions are rounded to bfloat16 where the program permits it;
 3. prologues an operand of a contraction that is computed from a narrower type is converted in registers, or once
              in memory;
 4. chains    an elementwise tensor with one elementwise user is inlined into it;
 5. epilogues elementwise users of an anchor (matrix product, convolution, pooling) are computed on its accumulators;
-6. scales    a literal that multiplies all of an operand of contractions multiplies their results;
-7. tables    a function of a byte is looked up in a table of its 256 values;
+6. scales    a literal that scales an operand of contractions scales their results instead;
+7. tables    an elementwise function of a byte becomes a lookup in a table of its 256 values;
 8. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
 
 Before that, and without a decision, axes of extent one are dropped, and taps of windows that read only padding
 (`views.prepared`).
 
-Why this order: views hide the real users of a value; a prologue in another type changes its users; chains merge x *
+Why this order: views hide the real users of a value; a prologue of another dtype changes its users; chains merge x *
 sigmoid(x), which leaves the anchor before it with one user; only then is it known whether a tensor is the epilogue of
-an anchor or belongs to a row. What scales an operand by then is a kernel, if it is still there.
+an anchor or belongs to a row. A scaling of an operand that no earlier pass has fused would be a kernel of its own.
 
-Each pass visits every item once, in time proportional to the item's size: `use_def` keeps users and facts up to date,
-`order` tests whether fusing would make a cycle, and fused expressions have a size limit (`use_def.MOST_NODES`,
-`MOST_OPERANDS`, `MOST_TERMS`).
+At last, pairs of a value and its user that no pass has considered are recorded as refused.
+
+Each pass visits every item (a statement of the tensor program) once, in time proportional to its size: `use_def` keeps
+users and facts up to date, `order` tests whether fusing would make a cycle, and fused expressions have a size limit
+(`use_def.MOST_NODES`, `MOST_OPERANDS`, `MOST_TERMS`).
 """
 
 from __future__ import annotations

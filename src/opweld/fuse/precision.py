@@ -92,12 +92,12 @@ class _Rounding:
         count = self._expected.product(axis.extent for axis in summed.axes)
         elements = self._expected.product(axis.extent for axis in along)
         floats = Product(lane, rows, count, 1, DType.F32, self._target)
-        halves = Product(lane, rows, max(1, count // WORD), 1, DType.F32, self._target, dot="dot2")
+        bf16 = Product(lane, rows, max(1, count // WORD), 1, DType.F32, self._target, dot="dot2")
         core = core_of(self._target)
         vectors = self._expected.product(self._signatures[x.tensor][1]) / self._target.vector_lanes_f32
         rounding = 0.0 if x.tensor in self._names else ROUNDING * vectors / core.products / core.hertz
         plain = fetched_product(floats, DType.F32.bytes * elements, self._weights)
-        rounded = fetched_product(halves, DType.BF16.bytes * elements, self._weights) + rounding
+        rounded = fetched_product(bf16, DType.BF16.bytes * elements, self._weights) + rounding
         alternatives = (
             Alternative("fp32", bytes=4 * elements, seconds=plain),
             Alternative("bf16", bytes=2 * elements, seconds=None if failed else rounded),

@@ -129,8 +129,8 @@ def transformed(name: str, weights: Constant, along: Load, taps: Taps, lane: Axi
     return Constant(name, weights.dtype, (POINTS, lanes, channels), read, weights.origin)
 
 
-def halves(axis: Axis) -> Dim:
-    """The number of tiles along an axis of the result."""
+def tiles_along(axis: Axis) -> Dim:
+    """The number of tiles of 2 results along an axis of the result."""
     return ceildiv(axis.extent, 2)
 
 
@@ -143,9 +143,9 @@ def tiled(
     return Tiled(
         expected(taps.channel.extent),
         expected(lanes.axis.extent),
-        expected(halves(taps.y)) * expected(halves(taps.x)),
+        expected(tiles_along(taps.y)) * expected(tiles_along(taps.x)),
         expected.product(pictures),
-        (halves(taps.y) * halves(taps.x)).constant is None,
+        (tiles_along(taps.y) * tiles_along(taps.x)).constant is None,
         lanes.vectors,
         reductions(tensor.body)[0].dtype,
         target,

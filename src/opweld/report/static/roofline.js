@@ -47,12 +47,13 @@ function rooflineSection(model) {
     return lines;
   }
 
-  /** What computes nothing has no intensity: a strip of its own, by bytes a second, each above or below the next. */
+  /** Copies and integer kernels have no intensity in FLOP per byte: a strip of their own, by bytes a second, each
+   * above or below the next. */
   const bandwidths = (dots) => ({
     x: axis({
       type: "log",
       gridIndex: 1,
-      name: `${plural(moving.length, "kernel")} without floating-point operations: B/s`,
+      name: `${plural(moving.length, "kernel")} without float arithmetic (copies, integers): B/s`,
       nameLocation: "middle",
       nameGap: 28,
       min: 10 ** Math.floor(Math.log10(Math.min(...moving.map(speedOf)))),

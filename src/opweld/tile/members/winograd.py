@@ -17,7 +17,7 @@ from opweld.fuse.region import reductions
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage
-from opweld.place.winograd import COUNTS, GROUPS, Taps, halves, tiled
+from opweld.place.winograd import COUNTS, GROUPS, Taps, tiled, tiles_along
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import LINE, POINTS, most_rows, winograd
 from opweld.schedule.schedule import ReductionSchedule
@@ -56,7 +56,7 @@ class Winograd:
     @property
     def tiles(self) -> Dim:
         """The number of tiles of an image."""
-        return halves(self.taps.y) * halves(self.taps.x)
+        return tiles_along(self.taps.y) * tiles_along(self.taps.x)
 
 
 # ---------------------------------------------------------------------------------------------------------- the choice
@@ -104,7 +104,7 @@ class _Template:
         left = work.tiles - start
         self._bound = None if work.tiles.constant is not None and work.tiles.constant % count == 0 else left
         number = start + self._tile.dim
-        self._y, self._x = 2 * floordiv(number, halves(taps.x)), 2 * mod(number, halves(taps.x))
+        self._y, self._x = 2 * floordiv(number, tiles_along(taps.x)), 2 * mod(number, tiles_along(taps.x))
         self._single: dict[Atom, Dim] = {axis: ZERO for axis in tensor.axes if axis.extent is ONE}
         self._channels = taps.channel.extent
         self._points = Axis("p", POINTS)
