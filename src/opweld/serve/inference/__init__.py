@@ -14,7 +14,7 @@ cost.py          what a run takes by its size, learned from runs
 arrivals.py      when the next call is expected
 batcher.py       which calls make the next run of a model, and when it begins
 cores.py         which model's run is next
-dispatcher.py    that done, on an event loop
+dispatcher.py    that done, by threads and on an event loop
 loaded.py        a compiled model in memory, which answers calls
 tally.py         what it did
 metrics.py       the same for Prometheus

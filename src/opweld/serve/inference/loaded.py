@@ -122,13 +122,18 @@ class LoadedModel:
 
     def begun(self, batch: Batch) -> None:
         """See `Runner`."""
-        self.tally.running += len(batch.calls)
+        self.tally.begun += len(batch.calls)
+
+    def took(self, outcome: _Outcome) -> float | None:
+        """See `Runner`. Timed kernels take longer, and so does what runs again; what failed may have ended early."""
+        run, *others = outcome.runs
+        answered = any(isinstance(result, list) for result in outcome.results.values())
+        return None if others or run.kernels or not answered else (run.ended - run.begun) / 1e9
 
     def ended(self, batch: Batch, outcome: _Outcome) -> None:
         """See `Runner`."""
         tally, begun = self.tally, outcome.runs[0].begun
         took = outcome.runs[-1].ended - begun
-        tally.running -= len(batch.calls)
         tally.closed(batch.reason)
         for run in outcome.runs:
             tally.ran(run.rows, run.ended - run.begun)
@@ -148,9 +153,6 @@ class LoadedModel:
             else:
                 pending.answer.set_result(result)
         self._leave()
-        if len(outcome.runs) == 1 and not outcome.runs[0].kernels and isinstance(outcome.results[batch.calls[0]], list):
-            # After those who wait have their answers.
-            asyncio.get_running_loop().call_soon(self.batcher.observe, batch, took / 1e9)
 
     def late(self, one: Waiting) -> None:
         """See `Runner`."""
@@ -224,8 +226,8 @@ class LoadedModel:
 
     def _leave(self) -> None:
         """Is forgotten by the dispatcher, once nothing is left."""
-        if self._closing and not len(self.batcher) and not self.tally.running:
-            self._dispatcher.remove(self)
+        if self._closing:
+            self._dispatcher.leave(self)
 
     def _wanted(self, call: Call) -> Sequence[str]:
         if call.outputs is None:

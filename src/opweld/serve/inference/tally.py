@@ -44,15 +44,20 @@ class Tally:
         call_seconds, queue_seconds: of calls, from when they came to the end of their run, and to its begin.
         run_seconds, rows: of runs.
         reasons: why batches were closed.
+        begun: calls whose run has begun; alone of all counts, it is not the event loop's.
     """
 
     def __init__(self) -> None:
-        self.calls = self.failures = self.refused = self.runs = 0
+        self.calls = self.failures = self.refused = self.runs = self.begun = 0
         self.waited_ns = self.computed_ns = self.last_ns = 0
-        self.running = 0
         self.call_seconds, self.queue_seconds = Histogram(SECONDS), Histogram(SECONDS)
         self.run_seconds, self.rows = Histogram(SECONDS), Histogram(ROWS)
         self.reasons: Counter[Reason] = Counter()
+
+    @property
+    def running(self) -> int:
+        """Calls that are in a run, or have not been told yet that it has ended."""
+        return self.begun - self.calls - self.failures
 
     def closed(self, reason: Reason) -> None:
         """A batch was closed, and has ended."""

@@ -10,14 +10,14 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
-Job: TypeAlias = "tuple[asyncio.AbstractEventLoop, Callable[[], Any], Callable[[Any], None]]"
+Job: TypeAlias = Callable[[], object]
 
 
 class Workers:
     """Runs what it is given, first come, first served.
 
-    A job is handed over through a queue that is a lock of the system, and its end through the event loop: some 25 us
-    for both, where an executor takes 50."""
+    A job is handed over through a queue that is a lock of the system, and its end by `post`: some 25 us for both, where
+    an executor takes 50."""
 
     def __init__(self, count: int, name: str = "opweld-run") -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -28,26 +28,32 @@ class Workers:
     def __len__(self) -> int:
         return len(self._threads)
 
-    def start(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Has a job done that raises nothing; then `done` is called with what it returned, on this event loop."""
-        self._jobs.put((asyncio.get_running_loop(), job, done))
+    @property
+    def backlog(self) -> bool:
+        """Whether jobs wait for a thread."""
+        return not self._jobs.empty()
+
+    def start(self, job: Job) -> None:
+        """Has a job done that raises nothing."""
+        self._jobs.put(job)
 
     async def run(self, job: Callable[[], T]) -> T:
         """What a job returns or raises. Cancelled before it has begun, it never does.
 
         Raises RuntimeError for what a task must not raise: StopIteration, which no future holds, and what is no
         Exception, as SystemExit, which would end the event loop."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
 
-        def guarded() -> tuple[T | None, Exception | None]:
+        def guarded() -> None:
             if future.cancelled():
-                return None, None
+                return
             try:
-                return job(), None
+                post(loop, _settle, future, job(), None)
             except BaseException as error:  # noqa: BLE001 - whoever waits for it raises it
-                return None, _as_exception(error)
+                post(loop, _settle, future, None, _as_exception(error))
 
-        self.start(guarded, lambda outcome: _settle(future, *outcome))
+        self.start(guarded)
         return await future
 
     def close(self, seconds: float = 0.0) -> None:
@@ -60,11 +66,17 @@ class Workers:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _work(self) -> None:
-        while (given := self._jobs.get()) is not None:
-            loop, job, done = given
-            found = job()
-            if not loop.is_closed():  # else nobody is there any more
-                loop.call_soon_threadsafe(done, found)
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+def post(loop: asyncio.AbstractEventLoop, act: Callable[..., object], *given: object) -> None:
+    """Has it called on an event loop, unless nobody is there any more."""
+    try:
+        loop.call_soon_threadsafe(act, *given)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
 
 
 async def apart(job: Callable[[], T], name: str) -> T:
