@@ -4,6 +4,7 @@
     python -m benchmarks.decode 512 --vs onnxruntime          other lengths, one peer
     python -m benchmarks.decode 128 1024 --state              tokens in a row: the cache as a state, and fed back
     python -m benchmarks.decode 128 --weights                 weights of 8 and 4 bits, beside those of peers
+    python -m benchmarks.decode 512 --weights --prefill       the same of so many tokens at once, behind none
 
 The model is written as exporters write it: RMSNorm from Pow, ReduceMean and Sqrt, rotary embeddings, keys and values
 appended by Concat, grouped in heads, softmax, SwiGLU. Each step reads every weight and the cache once, which no cache
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +57,11 @@ class Shape:
 
 
 class Decoder(Builder):
-    """Builds the step of one token behind `length` others."""
+    """Builds the step of one token behind `length` others, or of several."""
 
-    def __init__(self, shape: Shape, length: int) -> None:
+    def __init__(self, shape: Shape, length: int, tokens: int = 1) -> None:
         super().__init__()
-        self.shape, self.length = shape, length
+        self.shape, self.length, self.tokens = shape, length, tokens
         self.cached: list[str] = []
         self.appended: list[str] = []
 
@@ -71,9 +73,9 @@ class Decoder(Builder):
         return self.node("Mul", [self.weight(self.shape.width), self.node("Div", [x, root])])
 
     def heads_of(self, x: str, rows: int, columns: int) -> str:
-        """A projection as [1, heads, 1, head]."""
+        """A projection as [1, heads, tokens, head]."""
         y = self.node("MatMul", [x, self.weight(rows, columns)])
-        split = self.node("Reshape", [y, self.integers(1, 1, self.shape.heads, self.shape.head)])
+        split = self.node("Reshape", [y, self.integers(1, self.tokens, self.shape.heads, self.shape.head)])
         return self.node("Transpose", [split], perm=[0, 2, 1, 3])
 
     def rotated(self, x: str, cosine: str, sine: str) -> str:
@@ -84,9 +86,9 @@ class Decoder(Builder):
         return self.node("Add", [self.node("Mul", [x, cosine]), self.node("Mul", [turned, sine])])
 
     def joined(self, x: str, name: str) -> str:
-        """What is cached with what is new behind it; both are told."""
-        made = self.node("Concat", [name, x], axis=2)
-        self.cached.append(name)
+        """What is cached with what is new behind it; both are told. Behind nothing, the new alone."""
+        made = self.node("Concat", [name, x], axis=2) if self.length else x
+        self.cached += [name] * bool(self.length)
         self.appended.append(made)
         return made
 
@@ -99,8 +101,12 @@ class Decoder(Builder):
         v = self.joined(self.heads_of(y, width, width), f"value{number}")
         scores = self.node("MatMul", [q, self.node("Transpose", [k], perm=[0, 1, 3, 2])])
         scaled = self.node("Div", [scores, self.number(self.shape.head**0.5)])
+        if self.tokens > 1:
+            scaled = self.node("Add", [scaled, self.mask])
         seen = self.node("MatMul", [self.node("Softmax", [scaled], axis=-1), v])
-        flat = self.node("Reshape", [self.node("Transpose", [seen], perm=[0, 2, 1, 3]), self.integers(1, 1, width)])
+        flat = self.node(
+            "Reshape", [self.node("Transpose", [seen], perm=[0, 2, 1, 3]), self.integers(1, self.tokens, width)]
+        )
         x = self.node("Add", [x, self.node("MatMul", [flat, self.weight(width, width)])])
         y = self.norm(x)
         gate = self.node("MatMul", [y, self.weight(width, inner)])
@@ -108,25 +114,34 @@ class Decoder(Builder):
         product = self.node("Mul", [gate, self.node("MatMul", [y, self.weight(width, inner)])])
         return self.node("Add", [x, self.node("MatMul", [product, self.weight(inner, width)])])
 
+    @cached_property
+    def mask(self) -> str:
+        """The least number where a token is later than the one that would see it."""
+        least = np.full((self.tokens, self.length + self.tokens), np.finfo(np.float32).min, np.float32)
+        return self._stored(np.triu(least, self.length + 1))
+
     @property
     def states(self) -> dict[str, str]:
         """The caches, and what they become."""
         return dict(zip(self.cached, self.appended, strict=True))
 
     def step(self, length: int | str | None = None) -> onnx.ModelProto:
-        """token [1, 1], cos and sin of its position, keys and values so far -> logits, keys and values with it.
-        `length`: of those so far, or the name of the dim; that of the decoder where None."""
+        """token [1, tokens], cos and sin of its position, keys and values so far -> logits of the last token, keys and
+        values with it. `length`: of those so far, or the name of the dim; that of the decoder where None."""
         shape = self.shape
         x = self.node("Gather", [self.weight(shape.words, shape.width), "token"])
         for number in range(shape.layers):
             x = self.layer(x, number, "cosine", "sine")
+        if self.tokens > 1:
+            x = self.node("Slice", [x, *map(self.integers, (-1, self.tokens, 1))])
         logits = self.node("MatMul", [self.norm(x), self.weight(shape.width, shape.words)])
         length = self.length if length is None else length
         float32, kept = TensorProto.FLOAT, [1, shape.heads, length, shape.head]
-        inputs = [helper.make_tensor_value_info("token", TensorProto.INT64, [1, 1])]
-        inputs += [helper.make_tensor_value_info(name, float32, [1, 1, 1, shape.head]) for name in ("cosine", "sine")]
+        inputs = [helper.make_tensor_value_info("token", TensorProto.INT64, [1, self.tokens])]
+        turns = [1, 1, self.tokens, shape.head]
+        inputs += [helper.make_tensor_value_info(name, float32, turns) for name in ("cosine", "sine")]
         inputs += [helper.make_tensor_value_info(name, float32, kept) for name in self.cached]
-        after = length + 1 if isinstance(length, int) else f"{length}_with_it"
+        after = length + self.tokens if isinstance(length, int) else f"{length}_with_it"
         grown = [1, shape.heads, after, shape.head]
         outputs = [helper.make_tensor_value_info(logits, float32, [1, 1, shape.words])]
         outputs += [helper.make_tensor_value_info(name, float32, grown) for name in self.appended]
@@ -141,17 +156,18 @@ class Decoder(Builder):
         return int(weights * bits / 8) + 4 * 2 * 2 * shape.layers * shape.width * self.length
 
 
-def feeds_of(shape: Shape, length: int) -> dict[str, np.ndarray]:
-    """A token behind random keys and values."""
+def feeds_of(shape: Shape, length: int, tokens: int = 1) -> dict[str, np.ndarray]:
+    """Tokens behind random keys and values."""
     random = np.random.default_rng(0)
-    angle = length * 10000.0 ** (-np.arange(0, shape.head, 2) / shape.head)
-    angle = np.concatenate([angle, angle]).reshape(1, 1, 1, -1)
+    position = np.arange(length, length + tokens)[:, None]
+    angle = position * 10000.0 ** (-np.arange(0, shape.head, 2) / shape.head)
+    angle = np.concatenate([angle, angle], axis=-1)[None, None]
     feeds = {
-        "token": np.array([[7]], np.int64),
+        "token": np.arange(7, 7 + tokens)[None],
         "cosine": np.cos(angle).astype(np.float32),
         "sine": np.sin(angle).astype(np.float32),
     }
-    for number in range(shape.layers):
+    for number in range(shape.layers if length else 0):
         for kind in ("key", "value"):
             kept = random.standard_normal((1, shape.heads, length, shape.head), np.float32)
             feeds[f"{kind}{number}"] = kept
@@ -182,10 +198,13 @@ BITS = {"int8": 8.0, "int4": 4 + 32 / 32}
 """Of a weight, with its part of a scale: of int4, a float of 32 bits for 32 weights."""
 
 
-def measure_weights(length: int, peers: Sequence[str], threads: int, rounds: int, bandwidth: float) -> Iterator[str]:
-    """Lines of the table: each runtime with floats, and with weights of 8 and of 4 bits as it likes them best."""
-    decoder = Decoder(Shape(), length)
-    proto, feeds = decoder.step(), feeds_of(Shape(), length)
+def measure_weights(
+    length: int, peers: Sequence[str], threads: int, rounds: int, bandwidth: float, tokens: int = 1
+) -> Iterator[str]:
+    """Lines of the table: each runtime with floats, and with weights of 8 and of 4 bits as it likes them best. Of
+    several tokens, the part of the bandwidth says nothing and is left out."""
+    decoder = Decoder(Shape(), length, tokens)
+    proto, feeds = decoder.step(), feeds_of(Shape(), length, tokens)
     with tempfile.TemporaryDirectory(prefix="opweld-decode-") as made, contextlib.ExitStack() as stack:
         folder = Path(made)
         file, model = folder / "feeds.npz", folder / "fp32.onnx"
@@ -220,9 +239,9 @@ def measure_weights(length: int, peers: Sequence[str], threads: int, rounds: int
             size = decoder.bytes(bits)
             told = f"{contestant.median * 1e3:7.2f} ms, least {contestant.least * 1e3:6.2f}"
             parts = [size / seconds / bandwidth for seconds in (contestant.median, contestant.least)]
-            part = f"{parts[0]:4.0%} of DRAM, at best {parts[1]:4.0%}"
+            part = f"   {parts[0]:4.0%} of DRAM, at best {parts[1]:4.0%}" if tokens == 1 else ""
             apart = _divergence(logits[f"{contestant.runtime} fp32"], logits[contestant.name])
-            yield f"{length:>6} tokens  {contestant.name:28} {told}   {part}   KL {apart:.1e}"
+            yield f"{max(length, tokens):>6} tokens  {contestant.name:28} {told}{part}   KL {apart:.1e}"
 
 
 def _matmul_nbits(proto: onnx.ModelProto, level: int, path: Path) -> None:
@@ -290,6 +309,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="blocks of a contestant")
     parser.add_argument("--state", action="store_true", help="tokens in a row, with the cache as a state and without")
     parser.add_argument("--weights", action="store_true", help="weights of 8 and 4 bits, and what they cost")
+    parser.add_argument("--prefill", action="store_true", help="with --weights: so many tokens at once, behind none")
     parser.add_argument("--steps", type=int, default=64, help="tokens in a row")
     options = parser.parse_args()
     if options.state:
@@ -302,7 +322,8 @@ def main() -> int:
     peers = [peer for peer in options.vs.split(",") if peer]
     for length in options.lengths:
         if options.weights:
-            for line in measure_weights(length, peers, options.threads, options.rounds, bandwidth):
+            sizes = (0, length) if options.prefill else (length, 1)
+            for line in measure_weights(sizes[0], peers, options.threads, options.rounds, bandwidth, sizes[1]):
                 print(line, flush=True)
             continue
         print(measure(length, peers, options.threads, options.rounds, bandwidth), flush=True)

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opweld.tensor.dim import ONE, floordiv, mod
+from opweld.tensor.dim import ONE, Mod, floordiv, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
     Binary,
     Cast,
     Expr,
+    Index,
     Load,
     Reduce,
     binary,
@@ -35,6 +36,7 @@ from opweld.tensor.expr import (
     index,
     load,
     loads,
+    transform,
 )
 from opweld.tensor.program import Constant
 
@@ -111,6 +113,23 @@ def from_words(value: Expr, operand: Load, name: str, position: int) -> Field | 
         code = binary("sub", code, binary("mul", const(float(_offset(operand.dtype)), DType.F32), power))
     found = _times(value, operand, code, power)
     return None if found is None else Field(found, _power("sub", shift))
+
+
+def counting_in_bits(value: Expr) -> Expr:
+    """A value with the place in a word, where it is a number, as the lowest bits of the index: an element of a tensor
+    has an axis of its own, which a division would cut in two, and whoever computes the tensor would take every eighth
+    element."""
+
+    def rewritten(node: Expr) -> Expr | None:
+        if not isinstance(node, Cast) or node.dtype is not DType.U32 or not isinstance(node.x, Index):
+            return None
+        place = node.x.dim.atom
+        count = place.right.constant if isinstance(place, Mod) else None
+        if not isinstance(place, Mod) or count is None or count & (count - 1):
+            return None
+        return binary("bitand", cast(index(place.left), DType.U32), _u32(count - 1))
+
+    return transform(value, rewritten)
 
 
 def _times(value: Expr, operand: Load, code: Expr, power: Expr) -> Expr | None:

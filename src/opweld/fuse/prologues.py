@@ -16,7 +16,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from opweld.fuse.codes import counted, from_words, words_of
+from opweld.fuse.codes import counted, counting_in_bits, from_words, words_of
 from opweld.fuse.factor_prices import Factor, FactorPrices, lanes_and_rows, without_scale
 from opweld.fuse.region import Kind, axes_in, classify, dot_of, factors, has_words, operand_of, reductions
 from opweld.fuse.steps import weights_of
@@ -276,7 +276,7 @@ class _Placing:
         counts = any(isinstance(node, Index) for node in walk(value))
         if operand.guards and (others or counts or not isinstance(operand.fill, Const)):
             return None
-        body = substitute(substitute_loads(value, moved), plain)
+        body = counting_in_bits(substitute(substitute_loads(value, moved), plain))
         return body if all(atom in axes for atom in free_atoms(body) if isinstance(atom, Axis)) else None
 
     def _name(self, body: Expr, operand: Load, reader: Tensor) -> str:

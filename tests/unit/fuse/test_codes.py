@@ -10,10 +10,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opweld
-from opweld.fuse.codes import counted, from_words, words_of
+from opweld.fuse.codes import counted, counting_in_bits, from_words, words_of
 from opweld.ledger import Decision, Ledger
 from opweld.quantize.writing import packed_int4
 from opweld.target import Target
+from opweld.tensor.axes import split
 from opweld.tensor.dim import Axis, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
@@ -89,6 +90,19 @@ def test_what_is_no_multiple_of_an_element_is_not_taken_from_its_field() -> None
     code = cast(operand, DType.F32)
     for value in (binary("mul", code, code), binary("max", code, code), cast(code, DType.F16)):
         assert from_words(value, operand, "words", 0) is None
+
+
+@pytest.mark.parametrize("dtype", [DType.U4, DType.I4, DType.U2, DType.I2])
+def test_a_tensor_that_is_divided_keeps_its_axis_whole(dtype: DType) -> None:
+    """Or whoever computes it would have every eighth element in its lanes."""
+    operand, k = element(dtype, 64)
+    field = from_words(cast(operand, DType.F32), operand, "words", 0)
+    assert field is not None
+    assert len(split((k,), field.inverse, ())[0]) == 2
+    made = counting_in_bits(field.inverse)
+    assert split((k,), made, ())[0] == (k,)
+    before, after = (evaluate_tensor(Tensor("y", DType.F32, (k,), one, ()), {}) for one in (field.inverse, made))
+    np.testing.assert_array_equal(before, after)
 
 
 def test_words_are_whole() -> None:
