@@ -40,6 +40,20 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "an integer and a float": (lambda x, i: x + i, (X, WHOLE)),
     "an integer divided is a float": (lambda i, j: i / j, (WHOLE, DIVISORS)),
     "a number does not widen": (lambda x: (x.half() * 2.5, x.to(torch.int8) + 1), (X,)),
+    "products of bytes wrap around": (
+        lambda x, y: (
+            x @ y,
+            torch.addmm(x[:, :3], x, y, alpha=3),
+            x.prod(dtype=x.dtype),
+            x.cumsum(1, dtype=x.dtype),
+            y**3,
+        ),
+        (whole(3, 40, low=-128, high=128, dtype=torch.int8), whole(40, 3, low=-128, high=128, dtype=torch.int8)),
+    ),
+    "extremes of 16 bits": (
+        lambda x: (x.amax(1), x.min(), *x.cummax(0), *x.aminmax(dim=1)),
+        (whole(5, 7, low=-40000, high=40000, dtype=torch.int16),),
+    ),
     "numbers wrap around": (lambda i: i.to(torch.uint8) - 1, (WHOLE.abs(),)),
     "constants wrap around": (
         lambda x: (

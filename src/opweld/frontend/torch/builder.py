@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -13,7 +13,6 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.dtypes import dtype_of
 from opweld.ir import Node, Stored, Value
-from opweld.ops.arithmetic import accumulator
 from opweld.tensor.dtype import DType
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +30,7 @@ class Builder:
         name: of the node of PyTorch's graph whose row is at work: that of its nodes.
         made: what the node of PyTorch's graph makes, without data: a tensor, a symbolic number, or several of them.
         complex: whether it makes complex numbers; `made` is then one of their parts.
-        wide: whether what is made of 16 bits is computed in float32.
+        wide: the types in which a row computes what is made of narrow numbers.
         known: what each value is, likewise.
         bases: the value in whose memory another lies, by strides of its own.
     """
@@ -41,7 +40,7 @@ class Builder:
     name: str = ""
     made: Any = None
     complex: bool = False
-    wide: bool = False
+    wide: Mapping[DType, DType] = field(default_factory=dict[DType, DType])
     known: dict[Value, Any] = field(default_factory=dict[Value, Any])
     bases: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _constants: dict[tuple[DType, tuple[int, ...], bytes], Value] = field(default_factory=dict[Any, Value])
@@ -124,7 +123,7 @@ class Builder:
         return self._computed(_dtype(self.made[number]))
 
     def _computed(self, dtype: DType) -> DType:
-        return accumulator(dtype) if self.wide else dtype
+        return self.wide.get(dtype, dtype)
 
     def dtype_of(self, value: Scalar) -> DType:
         """That of a value, or of a number as PyTorch takes it for a tensor."""

@@ -21,7 +21,7 @@ from opweld.frontend.torch.builder import Builder, elements, settled
 from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, joined, parts, real_meta
 from opweld.frontend.torch.convention import hint
 from opweld.frontend.torch.dtypes import as_array, dtype_of
-from opweld.frontend.torch.narrow import rounded_once
+from opweld.frontend.torch.narrow import narrowed_once
 from opweld.frontend.torch.rows import rows
 from opweld.frontend.torch.size_guards import SizeGuard
 from opweld.ir import Graph, Stored, Value
@@ -270,7 +270,7 @@ class Importer:
             row = self._complex_row(node)
             builder.made = real_meta(told)
         else:
-            row = rounded_once(self._row(node), told)
+            row = narrowed_once(self._row(node), str(node.target), told)
         if any(
             isinstance(o.dtype, str)
             for o in [*_flat(arguments), *_flat(list(keywords.values()))]
