@@ -15,13 +15,12 @@ from dataclasses import replace
 from opweld.fuse.factor_prices import lanes_and_rows
 from opweld.fuse.prologues import folded
 from opweld.fuse.region import axes_in, has_words
-from opweld.fuse.weights import RULE, integer_weights, product_by_weights
+from opweld.fuse.weights import RULE, along_elements, integer_weights, product_by_weights
 from opweld.ledger import Alternative, Ledger, cheapest
 from opweld.schedule.cost import Product, core_of, fetched_product
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
-from opweld.tensor.axes import split
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, Reduce, binary, cast, load, reduce, transform
@@ -69,8 +68,7 @@ class _Rounding:
         return replace(self._program, items=tuple(found), constants=(*kept, *self._made))
 
     def _item(self, item: Tensor) -> Tensor:
-        # Of a sum over heads and their elements as one axis, neighbours are those along the elements.
-        made = replace(item, body=split((), item.body, ())[1])
+        made = along_elements(item)
         found = product_by_weights(made, self._constants)
         if found is None or not isinstance(found.x, Load):
             return item

@@ -67,6 +67,11 @@ def product_by_weights(item: Tensor, constants: Mapping[str, Constant]) -> Produ
     return ProductByWeights(found[0], x, w)
 
 
+def along_elements(item: Tensor) -> Tensor:
+    """A sum over heads and their elements as one axis, as one over both axes: neighbours are those along elements."""
+    return replace(item, body=split((), item.body, ())[1])
+
+
 def integer_weights(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> TensorProgram:
     """The program with weights rounded to integers where it permits that and it is predicted to take less, each a
     decision in the ledger."""
@@ -138,9 +143,8 @@ class _Rounding:
         return (replace(item, body=transform(item.body, lambda node: total if node is product.summed else None)),)
 
     def _in_words(self, item: Tensor, product: ProductByWeights) -> tuple[Tensor, ProductByWeights]:
-        """The product whose neighbours words hold, and the tensor that it is: of a sum over heads and their elements as
-        one axis, neighbours are those along the elements."""
-        made = replace(item, body=split((), item.body, ())[1])
+        """The product whose neighbours words hold, and the tensor that it is."""
+        made = along_elements(item)
         found = None if made.body is item.body else product_by_weights(made, self._constants)
         return (item, product) if found is None else (made, found)
 
