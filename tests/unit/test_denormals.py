@@ -4,6 +4,7 @@ that is asked for."""
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import opweld
 from opweld.build.toolchain import build_shared
 from opweld.errors import OptionError
 from opweld.options import LevelName
+from opweld.runtime.session import Session
 from opweld.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -127,3 +129,25 @@ def test_threads_of_the_application_may_be_set_otherwise(zeroing_caller: ctypes.
 def test_others_are_refused() -> None:
     with pytest.raises(OptionError, match="denormals is 'flush', expected one of keep, zero"):
         opweld.compile(b"", denormals="flush")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors do not tell")
+@pytest.mark.parametrize("size", ["3", "N"])
+def test_a_session_tells_which_steps_compute_with_them(size: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 20]>
+        two (float[{size}, 3] x, float[3, 3] w, float[3, 3] v) => (float[{size}, 3] y) {{
+            [first] product = MatMul (x, w) [part] parts = Softmax (product) [second] y = MatMul (parts, v)
+        }}"""
+    ones, model = np.ones((3, 3), np.float32), onnx.parser.parse_model(text).SerializeToString()
+    feeds = {"x": ones, "w": ones, "v": WEIGHTS}
+    session = opweld.compile(model, level="none").session
+
+    def told(of: Session, **others: Array) -> list[str]:
+        given = feeds | others
+        return [of.plan(given).steps[number].origin for number in of.denormal_steps(given)]
+
+    assert told(session, v=ones) == []
+    assert told(session) == ["second"]
+    assert told(session, v=ones) == []  # a run before leaves no trace
+    assert told(session, w=WEIGHTS) == ["first", "part", "second"]
+    assert told(opweld.compile(model, level="none", denormals="zero").session, w=WEIGHTS) == []

@@ -19,7 +19,7 @@ whole, as in every run another part is late; means would add up, but a single in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -90,7 +90,8 @@ class KernelProfile:
         share: of the medians of all kernels.
         flops, bytes: operations (of floats, and summed products of integers), and the least bytes read and
             written, at the sizes of the run.
-        predicted: seconds on one core.
+        predicted: seconds on one core. denormals: whether it computes with denormal numbers, see
+            `Session.denormal_steps`.
     """
 
     name: str
@@ -112,6 +113,7 @@ class KernelProfile:
     variant: str = ""
     segment: int = 0
     times: int = 1
+    denormals: bool = False
 
     @property
     def flops_per_s(self) -> float:
@@ -207,8 +209,11 @@ def overhead_of(samples: Samples) -> Overhead:
     return Overhead(middle if middle > noise else None, noise)
 
 
-def model_profile(samples: Samples, account: Account, counters: Counters = NONE) -> ModelProfile:
-    """Combines runs; `account` is that of the compilation."""
+def model_profile(
+    samples: Samples, account: Account, counters: Counters = NONE, denormals: Collection[int] = ()
+) -> ModelProfile:
+    """Combines runs; `account` is that of the compilation. `denormals`: the steps that compute with denormal
+    numbers."""
     plan = samples.plan
     spans = _Spans.of(plan, samples.wall, samples.timings)
     sources = sources_of(account)
@@ -242,6 +247,7 @@ def model_profile(samples: Samples, account: Account, counters: Counters = NONE)
                 variant=variant,
                 segment=own.segment,
                 times=len(steps),
+                denormals=any(i in denormals for i in own.steps),
             )
         )
     nearest = int(np.argmin(np.abs(samples.timed - np.median(samples.timed))))

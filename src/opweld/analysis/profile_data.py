@@ -16,7 +16,7 @@ FORMAT = 2
 COLUMNS = (
     "name", "variant", "phase", "region", "nodes", "sources", "schedule", "threads", "seconds_median", "seconds_best",
     "seconds_p90", "wall", "busy", "waiting", "share", "flops", "bytes", "flops_per_s",
-    "bytes_per_s", "predicted_seconds", "bound", "predicted_bound", "disagreement", "segment", "times",
+    "bytes_per_s", "predicted_seconds", "bound", "predicted_bound", "disagreement", "segment", "times", "denormals",
 )  # fmt: skip
 """The columns of `profile_rows`."""
 
@@ -106,6 +106,7 @@ def _kernel(kernel: KernelProfile) -> dict[str, Any]:
         "bound": None if judgement.bound is None else judgement.bound.to_json(),
         "predicted_bound": None if judgement.predicted is None else judgement.predicted.to_json(),
         "disagreement": judgement.disagreement,
+        "denormals": kernel.denormals,
     }
 
 

@@ -54,6 +54,10 @@ _SCREEN = 12
 _WORTH_TELLING = 0.02
 """The fraction of threads' waiting time that is reported."""
 
+_SLOWED = 3.0
+"""How many times longer than predicted a kernel with denormal numbers takes that they slow down: predictions err by
+less, and an exception of the processor takes 100 times as long as a product."""
+
 _STOPPED = 0.15
 """The fraction of a run of at least a millisecond between phases that cannot be caused by threads."""
 
@@ -191,6 +195,7 @@ def _run_lines(profile: ModelProfile) -> list[str]:
     busy, waiting = (sum(getattr(kernel, name) for kernel in profile.kernels) for name in ("busy", "waiting"))
     if waiting > _WORTH_TELLING * (busy + waiting):
         lines.append(f"threads that share a phase wait {waiting / (busy + waiting):.1%} of their time in it")
+    lines += _denormals(profile)
     between = profile.idle.between / _whole(profile)
     if between > _STOPPED and _whole(profile) >= 1e-3:
         lines.append(
@@ -198,6 +203,22 @@ def _run_lines(profile: ModelProfile) -> list[str]:
             "for, because other programs use these processors. Close those, or use fewer --threads"
         )
     return lines
+
+
+def _denormals(profile: ModelProfile) -> list[str]:
+    """The kernels that denormal numbers slow down."""
+    slow = [k for k in profile.kernels if k.denormals and k.busy > _SLOWED * k.predicted]
+    seconds, whole = sum(k.seconds.median for k in slow), _whole(profile)
+    if seconds < _WORTH_TELLING * whole:
+        return []
+    first = sorted(slow, key=SORTS["time"])[:3]
+    names = ", ".join(f"{printable(k.name)} ({_nodes(k.nodes)})" for k in first)
+    more = f", and {len(slow) - len(first)} more" if len(slow) > len(first) else ""
+    return [
+        f"{seconds / whole:.0%} of a run is in {_count(len(slow), 'kernel')} that compute with denormal numbers, for "
+        f"which this processor takes many times longer: {names}{more}. Where numbers below 1.2e-38 may count as 0, as "
+        "in channels that training has let die: --denormals zero"
+    ]
 
 
 def _overhead(profile: ModelProfile) -> str:

@@ -34,7 +34,7 @@ def profiled(
     blocks = Blocks(min(ROUNDS, runs or ROUNDS), runs=runs or 0)
     samples = sample(session, feeds, blocks, progress)
     counted = counters.count(lambda: session.run_tensors(feeds), max(1, min(100, len(samples.plain))))
-    made = model_profile(samples, account, counted)
+    made = model_profile(samples, account, counted, session.denormal_steps(feeds))
     if machine is None:
         return made
     return made.judged(judge_of(account, machine, fed_sizes(account.record, feeds)))

@@ -22,7 +22,7 @@ from opweld.runtime.plan import Array, Entered, PlanDescription, Seen
 from opweld.runtime.profile import TIMING_FIELDS, Clocked
 from opweld.runtime.state import State
 from opweld.runtime.visits import clock_call, plan_of_call, watch_call
-from opweld.runtime.watch import run_watched
+from opweld.runtime.watch import denormals_function, run_watched
 
 
 class _Call:
@@ -128,6 +128,22 @@ class Native(Opened):
         if entered is not None:
             entered(self._module.describe(plan).variant, arrays)
         return run_watched(self._module, plan, arrays, seen)
+
+    def denormal_steps(self, arrays: list[Array]) -> tuple[int, ...]:
+        """See `Opened`."""
+        met = denormals_function(self._module)
+        if met is None:
+            return ()
+        found: list[bool] = []
+
+        def seen(step: int, _: Sequence[int]) -> None:
+            found.append(bool(met()))  # of its phase, where it is the first of it
+
+        met()  # what happened before the run
+        self.watch(arrays, seen, None)
+        phases = [step.phase for step in self.plan(arrays).steps]
+        slow = {phase for phase, here in zip(phases, found, strict=True) if here}
+        return tuple(number for number, phase in enumerate(phases) if phase in slow)
 
     def new_state(self, shapes: Sequence[tuple[int, ...]]) -> NativeState:
         """See `Opened`."""

@@ -112,6 +112,10 @@ class Opened(ABC):
         supported."""
         self._refuse("does not support watching its memory")
 
+    def denormal_steps(self, arrays: list[Array]) -> tuple[int, ...]:
+        """The steps of a run that compute with denormal numbers; see `Session.denormal_steps`."""
+        return ()
+
     def check_shapes(self, arrays: Sequence[Array]) -> None:
         """Raises InputError for a shape that the model does not declare."""
         for info, rank, array in zip(self.manifest.inputs, self.ranks, arrays, strict=True):

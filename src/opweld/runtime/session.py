@@ -187,6 +187,13 @@ class Session:
         Raises their errors too."""
         return self._opened.watch(self._arrays(feeds), seen, entered)
 
+    def denormal_steps(self, feeds: Mapping[str, Array]) -> tuple[int, ...]:
+        """The steps of a run, as its plan numbers them, that compute with denormal numbers: those below the smallest
+        normal one of their type, 1.2e-38 of float32, for which some processors take 100 times longer. Steps that run
+        concurrently count together. Runs once, on this thread; empty where the processor or the artifact's runtime does
+        not tell."""
+        return self._opened.denormal_steps(self._arrays(feeds))
+
     def _arrays(self, feeds: Mapping[str, Any]) -> list[Array]:
         """The feeds in the order of the inputs."""
         self._check_stateless()

@@ -48,6 +48,14 @@ def watch_function(module: Module) -> Callable[..., int]:
     return function
 
 
+def denormals_function(module: Module) -> Callable[[], int] | None:
+    """opw_denormals_met; None for an artifact whose runtime has none."""
+    function = getattr(module.library, "opw_denormals_met", None)
+    if function is not None:
+        function.restype, function.argtypes = ctypes.c_int32, ()
+    return function
+
+
 def watcher(seen: Seen, raised: list[BaseException]) -> Any:
     """An opw_watch that calls `seen`, up to the first error, which is put into `raised`. Must outlive the call."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,6 +149,22 @@ def test_the_summary_says_what_clocks_add_and_why_nothing_was_counted(profile: M
     assert "70.0% of a run is in kernels" in text
     assert "no hardware counters: not requested" in text
     assert "2 threads, inputs x 2x3, variant main" in text
+
+
+def test_the_summary_names_kernels_that_denormal_numbers_slow_down(profile: ModelProfile) -> None:
+    """Those that take as long as predicted are none of them."""
+    first, *rest = profile.kernels
+    slow = replace(first, denormals=True, predicted=first.busy / 100)
+    text = summary_text(replace(profile, kernels=(slow, *rest)), "m.onnx", "x86-64-v3", ACCOUNT)
+    assert "1 kernel that compute with denormal numbers" in text
+    assert f"{slow.name} (" in text and "--denormals zero" in text
+    fast = replace(first, denormals=True, predicted=first.busy)
+    assert "denormal" not in summary_text(replace(profile, kernels=(fast, *rest)), "m.onnx", "x86-64-v3", ACCOUNT)
+
+
+def test_steps_that_met_denormal_numbers_are_those_of_their_kernel() -> None:
+    made = model_profile(samples(), ACCOUNT, denormals=(0,))
+    assert [kernel.denormals for kernel in made.kernels] == [step == 0 for step in range(len(made.kernels))]
 
 
 def test_one_kernel_in_full(profile: ModelProfile) -> None:

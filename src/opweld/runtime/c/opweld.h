@@ -125,6 +125,10 @@ typedef void (*opw_watch)(void *context, int32_t step, void *const *buffers);
 OPW_API int32_t opw_run_watched(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
                                 opw_watch watch, void *context, char *message, size_t capacity);
 
+/* Whether the calling thread has computed with denormal numbers since it was asked last, where they do not count as 0;
+ * an opw_watch may ask it of the steps of its phase. Always 0 where the processor does not tell. */
+OPW_API int32_t opw_denormals_met(void);
+
 /* Computes all outputs of any model, into memory of its own: shapes, and if needed sizes and branches, follow from the
  * inputs. All of them need `data`. On success the caller owns the result. */
 OPW_API int32_t opw_call(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_result **result,
