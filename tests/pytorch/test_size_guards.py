@@ -62,3 +62,22 @@ def test_a_batch_of_one_is_not_refused_for_the_tracer_s_sake() -> None:
         x = torch.ones(batch, 3, height, 8)
         (found,) = model.run({"input": x.numpy()}).values()
         np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+class Unequal(torch.nn.Module):
+    """Takes one branch for odd lengths other than 9 and the width, else another one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        size, width = x.shape
+        return x + 1 if size % 2 != 0 and size != 9 and size != width else x + 2
+
+
+def test_what_a_size_is_not_is_asked_too() -> None:
+    shapes = {"x": {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}}
+    model = opweld.compile(Unequal().eval(), (torch.ones(5, 3),), dynamic_shapes=shapes)
+    for shape in ((3, 4), (5, 3), (7, 3), (1, 3)):
+        (found,) = model.run({"x": np.ones(shape, np.float32)}).values()
+        np.testing.assert_array_equal(found, np.full(shape, 2, np.float32))
+    for shape in ((4, 3), (9, 3), (7, 7)):
+        with pytest.raises(AssumptionError, match="sizes that would fit"):
+            model.run({"x": np.ones(shape, np.float32)})

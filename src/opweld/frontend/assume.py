@@ -197,7 +197,7 @@ def primitive(dim: Dim) -> Dim:
     sizes."""
     if not dim.terms:
         return dim
-    common = [atom for atom in dim.terms[0][0] if nonnegative(atom.dim)]
+    common = [atom for atom in dim.terms[0][0] if _is_zero_for_empty_values_only(atom)]
     for monomial, _ in dim.terms[1:]:
         rest = list(monomial)
         kept: list[Atom] = []
@@ -219,6 +219,12 @@ def primitive(dim: Dim) -> Dim:
             term = term * atom.dim
         total = total + term
     return total
+
+
+def _is_zero_for_empty_values_only(atom: Atom) -> bool:
+    """Whether it is positive where all sizes in it are: a size, or `(n + 1) // 2`; not `n // 2` or `n % 2`."""
+    positive: dict[Atom, Dim] = {s: s.dim + 1 for s in symbols_of(atom.dim) if s.least == 0}
+    return nonnegative(atom.dim.substitute(positive) - 1)
 
 
 def _solve_symbol(difference: Dim) -> tuple[Symbol, Dim] | None:

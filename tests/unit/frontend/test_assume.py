@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opweld.frontend.assume import Assumptions, primitive
-from opweld.tensor.dim import Atom, Dim, Symbol, as_dim, ceildiv, floordiv, minimum
+from opweld.tensor.dim import Atom, Dim, Symbol, as_dim, ceildiv, floordiv, minimum, mod
 
 H, W, V = Symbol("h"), Symbol("w"), Symbol("v", None)
 
@@ -74,6 +74,10 @@ def test_sizes_and_numbers_are_divided_out() -> None:
     assert primitive((H.dim - W.dim) * 6 * H.dim) in (H.dim - W.dim, W.dim - H.dim)
     assert primitive(H.dim * 4 - 8) is H.dim - 2
     assert primitive(as_dim(0)) is as_dim(0)
+    assert primitive(ceildiv(H.dim, 2) * (W.dim - 3)) is W.dim - 3
+    for kept in (mod(H.dim, 2), floordiv(H.dim, 2)):
+        assert primitive(kept * 6) is kept, "it is zero for sizes that are none of empty values"
+        assert primitive(kept * W.dim) is kept
 
 
 EXPRESSIONS = [

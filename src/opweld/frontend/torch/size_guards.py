@@ -86,8 +86,22 @@ def _comparisons(test: ast.expr) -> Iterator[SizeGuard]:
                 yield SizeGuard(text, left, _next(right))
             case ast.Lt():
                 yield SizeGuard(text, right, _next(left))
+            case ast.NotEq() if not _is_asked_for_broadcasts(left, right):
+                apart = ast.BinOp(left, ast.Sub(), right)
+                yield SizeGuard(text, ast.BinOp(apart, ast.Mult(), apart), ast.Constant(1))
             case _:
                 pass
+
+
+def _is_asked_for_broadcasts(left: ast.expr, right: ast.expr) -> bool:
+    """Whether it may be of a size that is no 0 or 1. Sizes are no remainders."""
+    numbers = (0, 1)
+    sides = ((left, right), (right, left))
+    return any(isinstance(b, ast.Constant) and b.value in numbers and not _is_remainder(a) for a, b in sides)
+
+
+def _is_remainder(number: ast.expr) -> bool:
+    return isinstance(number, ast.BinOp) and isinstance(number.op, ast.Mod)
 
 
 def _next(number: ast.expr) -> ast.expr:
