@@ -28,8 +28,8 @@ _USEFUL: Final = 0.1
 """A run in which what is fixed is a smaller part gains too little from further rows for all that wait for its end."""
 
 _AGAIN: Final = 64
-"""Calls that came alone, one of which has all threads although less seemed to be faster: what is known of a number of
-threads that nobody uses would never change again."""
+"""Runs in which a number of threads was not used that is tried then although others seem to be faster: what is known of
+it, perhaps from when other programs had the cores, would never change again."""
 
 _BLINK: Final = 50e-6
 """Seconds that are too short to wait: a thread sleeps longer."""
@@ -89,7 +89,7 @@ class _Kind:
         costs: of runs, by their threads.
         running: runs that are going on.
         held: since when they wait for another call while a worker is free; None: they do not.
-        narrow: runs since one had all threads.
+        unused: runs since one had so many threads.
     """
 
     costs: Mapping[int, Cost]
@@ -97,7 +97,7 @@ class _Kind:
     waiting: list[Waiting] = field(default_factory=list[Waiting])
     running: int = 0
     held: float | None = None
-    narrow: int = 0
+    unused: dict[int, int] = field(default_factory=dict[int, int])
 
 
 class Batcher:
@@ -211,7 +211,7 @@ class Batcher:
                 self._take(kind, found.calls)
                 kind.held = None
                 kind.running += 1
-                kind.narrow = 0 if found.threads == self.threads[-1] else kind.narrow + 1
+                kind.unused = {n: 0 if n == found.threads else kind.unused.get(n, 0) + 1 for n in self.threads}
                 return found
             again = min(again, found)
         return again
@@ -249,12 +249,16 @@ class Batcher:
         """The threads of the next run, and how many runs begin now (rule 6)."""
         count = len(kind.waiting)
         if count == 1:
-            if kind.narrow >= _AGAIN and free >= self.threads[-1]:
+            if kind.unused.get(self.threads[-1], 0) >= _AGAIN and free >= self.threads[-1]:
                 return self.threads[-1], 1
             largest = every = kind.waiting[0].rows * kind.waiting[0].length
         else:
             sizes = [one.rows * one.length for one in kind.waiting]
             largest, every = max(sizes), sum(sizes)
+            # Fewer threads than are thought best are tried where calls wait: then it costs them little.
+            for threads in self.threads[:-1]:
+                if kind.unused.get(threads, 0) >= _AGAIN and free >= threads:
+                    return threads, min(free // threads, count)
         best, least = (1, min(free, count)), math.inf
         for threads in self.threads:
             beside = min(free // threads, count)

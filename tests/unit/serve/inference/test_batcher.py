@@ -285,6 +285,27 @@ def test_threads_that_make_a_run_slower_are_tried_again_at_times() -> None:
     assert used[0] == 1 and 2 in used and used[-1] == 2
 
 
+def test_threads_that_were_slow_when_others_had_the_cores_are_tried_again_where_calls_wait() -> None:
+    """Two calls of four rows are answered sooner by two runs beside each other than by one with both processors."""
+    batcher = known(threads=(1, 2), processors=2, useful=0.55)
+    for _ in range(64):
+        batcher.cost("k", 1).observe(4, 10 * (FIXED + EACH * 4))
+    used: list[int] = []
+    for now in range(4000):
+        for _ in range(2):
+            batcher.add(call(100 * now, rows=4))
+        free = 2
+        while len(batcher) and free:
+            found = batcher.next(100 * now + TARGET, free)  # they have waited for others
+            assert isinstance(found, Batch)
+            free -= found.threads
+            used.append(found.threads)
+            alone = FIXED + EACH * found.rows
+            batcher.observe(found, alone if found.threads == 1 else alone / 1.1)
+            batcher.ended(found)
+    assert used[0] == 2 and used[-4:] == [1] * 4
+
+
 def test_models_share_the_processors_and_who_is_due_first_begins() -> None:
     one, another, third = known(threads=(1, 2), processors=2), known(threads=(1, 2), processors=2), known()
     cores = Cores(2)
