@@ -29,7 +29,7 @@ from opweld.runtime.session import Session
 from opweld.schedule.schedule import ReductionSchedule
 from opweld.tensor.dim import Axis, as_dim
 from opweld.tensor.expr import binary, const
-from opweld.tile.member import Made, ReductionMember
+from opweld.tile.member import KernelBody, ReductionMember
 from opweld.tile.tile import Loop, Statement, Store, map_statements
 from opweld.verification.apart import Apart
 from opweld.verification.bisect import Attempt, Bisection, Trial, bisect
@@ -188,7 +188,7 @@ def culprit(found: Bisection) -> Decision:
     return found.found
 
 
-def spoilt(made: Made) -> Made:
+def spoilt(made: KernelBody) -> KernelBody:
     """A kernel that stores three times what it should."""
 
     def change(statement: Statement) -> Statement:
@@ -232,7 +232,7 @@ def test_a_fault_of_a_schedule(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Tiles of several rows are wrong where the result has 24 columns."""
     realise = ReductionMember.realise
 
-    def wrong(self: ReductionMember, schedule: Any, target: Any) -> Made:
+    def wrong(self: ReductionMember, schedule: Any, target: Any) -> KernelBody:
         made = realise(self, schedule, target)
         columns = any(axis.extent.constant == 24 for axis in self.nest.axes)
         return spoilt(made) if columns and isinstance(schedule, ReductionSchedule) and schedule.height > 1 else made
@@ -247,7 +247,7 @@ def test_a_schedule_that_is_slow(model: Path, monkeypatch: pytest.MonkeyPatch) -
     """Tiles of several rows are computed again and again where the result has 24 columns."""
     realise = ReductionMember.realise
 
-    def slow(self: ReductionMember, schedule: Any, target: Any) -> Made:
+    def slow(self: ReductionMember, schedule: Any, target: Any) -> KernelBody:
         made = realise(self, schedule, target)
         columns = any(axis.extent.constant == 24 for axis in self.nest.axes)
         if not columns or not isinstance(schedule, ReductionSchedule) or schedule.height == 1:

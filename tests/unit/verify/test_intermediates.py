@@ -15,7 +15,7 @@ from opweld.cli.traced import report_first_bad, traced
 from opweld.experiments import traced as experiment
 from opweld.options import Options
 from opweld.tensor.expr import binary, const, loads
-from opweld.tile.member import Made, ReductionMember
+from opweld.tile.member import KernelBody, ReductionMember
 from opweld.tile.tile import Statement, Store, map_statements
 from opweld.verification import intermediates
 from opweld.verification.compare import Comparison
@@ -110,7 +110,7 @@ def test_the_error_begins_where_it_is_made(tmp_path: Path, monkeypatch: pytest.M
             return statement
         return replace(statement, value=binary("mul", statement.value, const(1.01, statement.value.dtype)))
 
-    def wrong(self: ReductionMember, schedule: Any, target: Any) -> Made:
+    def wrong(self: ReductionMember, schedule: Any, target: Any) -> KernelBody:
         made = realise(self, schedule, target)
         second = any("w2" in node.tensor for node in loads(self.nest.body))
         return replace(made, body=map_statements(made.body, change)) if second else made
@@ -181,7 +181,7 @@ def test_a_fault_of_fusion_alone_is_said_to_be_one(
             return statement
         return replace(statement, value=binary("div", statement.value, const(0.0, statement.value.dtype)))
 
-    def wrong(self: ReductionMember, schedule: Any, target: Any) -> Made:
+    def wrong(self: ReductionMember, schedule: Any, target: Any) -> KernelBody:
         made = realise(self, schedule, target)
         fused = len({node.tensor for node in loads(self.nest.body)}) > 2
         return replace(made, body=map_statements(made.body, change)) if fused else made
