@@ -8,7 +8,8 @@
 4. chains    an elementwise tensor with one elementwise user is inlined into it;
 5. epilogues elementwise users of an anchor (matrix product, convolution, pooling) are computed on its accumulators;
 6. scales    a literal that scales an operand of contractions scales their results instead;
-7. tables    an elementwise function of a byte becomes a lookup in a table of its 256 values;
+7. tables    an elementwise function of a byte becomes a lookup in a table of its 256 values; what is rounded to a byte
+             inside of any other expression stays a float;
 8. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
 
 Before that, and without a decision, axes of extent one are dropped, and taps of windows that read only padding
@@ -44,6 +45,7 @@ from opweld.ledger import Ledger
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.program import TensorProgram
+from opweld.tensor.rounding import without_integers
 
 
 def partition(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> Regions:
@@ -61,6 +63,7 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
     graph.drop_unused()
     move_scales(graph)
     tabulate(graph)
+    graph.rewrite(without_integers)
     rows = join_rows(graph)
     record_rest(graph, rows)
     return Regions(graph.program(), rows.regions())

@@ -6,7 +6,7 @@ what the program holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from opweld.fuse.concatenation import is_joined
@@ -99,6 +99,12 @@ class UseDef:
         for name in after - before:
             self._users.setdefault(name, set()).add(key)
         self.items[key] = item
+
+    def rewrite(self, rule: Callable[[Expr], Expr]) -> None:
+        """Rewrites the expression of every tensor to another of the same values, without a decision."""
+        for item in list(self.items.values()):
+            if isinstance(item, Tensor) and (body := rule(item.body)) is not item.body:
+                self.put(replace(item, body=body))
 
     def remove(self, keys: Iterable[str]) -> None:
         """Removes items that nobody reads any more."""

@@ -1,7 +1,10 @@
-"""Clamps of rounded numbers, and rounded numbers as integers: what quantizing ends in.
+"""Clamps of rounded numbers, rounded numbers as integers, and these as numbers again: what quantizing ends in, and what
+dequantizing begins with.
 
     min(max(round(x / s) + z, low), high)  =  round(min(max(x, (low - z) * s), (high - z) * s) / s) + z
     u8(round(x) + z)                       =  u8(i32(round(x)) + z)
+    f32(u8(i32(round(x)) + z))             =  round(x) + z
+    (round(x) + z) - w                     =  round(x) + (z - w)
 
 What is clamped first is bounded in all that follows: clamps before it join these, and rounding it to an integer
 is one instruction. Rounding is monotonic and leaves whole numbers alone, so that either side has the same value, of
@@ -15,13 +18,15 @@ import math
 import numpy as np
 
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Cast, Const, Expr, Unary, binary, cast, const, unary
+from opweld.tensor.expr import Binary, Cast, Const, Expr, Unary, binary, cast, const, transform, unary
 from opweld.tensor.range import bounds
 from opweld.tensor.semantics import apply_binary, apply_unary
 
 _WHOLE = {DType.F32: 2**22, DType.F64: 2**30}
 """Magnitudes up to which sums of whole numbers are exact in a type, and in int32."""
 _INTEGERS = (DType.I32, DType.I16, DType.U16, DType.I8, DType.U8)
+_LEAST = {dtype: int(np.iinfo(dtype.numpy).min) for dtype in _INTEGERS}
+_MOST = {dtype: int(np.iinfo(dtype.numpy).max) for dtype in _INTEGERS}
 
 
 def clamped_first(node: Binary) -> Expr | None:
@@ -51,6 +56,49 @@ def as_integer(node: Cast) -> Expr | None:
     return cast(binary("add", cast(rounded, DType.I32), const(int(zero), DType.I32)), node.dtype)
 
 
+def without_integers(body: Expr) -> Expr:
+    """The expression in which a rounded number that becomes an integer and a float again stays a float. After what
+    looks for functions of bytes, which see the byte no more."""
+    return transform(body, lambda node: _as_float(node) if isinstance(node, Cast) else _shifted_once(node))
+
+
+def _as_float(node: Cast) -> Expr | None:
+    """The integer of a rounded, bounded number plus a whole one as a float: the sum of two floats."""
+    whole = node.x
+    if node.dtype not in _WHOLE or not isinstance(whole, Cast) or whole.dtype not in _INTEGERS:
+        return None
+    x, zero = whole.x, 0
+    if isinstance(x, Binary) and x.op == "add" and isinstance(x.y, Const) and isinstance(x.x, Cast):
+        if x.dtype is not DType.I32:
+            return None
+        x, zero = x.x.x, int(x.y.value)
+    if not (isinstance(x, Unary) and x.op == "round" and x.dtype is node.dtype):
+        return None
+    low, high = (end + zero for end in _rounded_bounds(x.x, x.dtype))
+    if not (_LEAST[whole.dtype] <= low and high <= _MOST[whole.dtype]) or max(-low, high) > _WHOLE[node.dtype]:
+        return None
+    return binary("add", x, const(float(zero), node.dtype))
+
+
+def _shifted_once(node: Expr) -> Expr | None:
+    """A rounded, bounded number plus a whole one, plus or minus another one: one sum."""
+    if (
+        not isinstance(node, Binary)
+        or node.op not in ("add", "sub")
+        or node.dtype not in _WHOLE
+        or not isinstance(node.y, Const)
+    ):
+        return None
+    rounded, zero = _shifted(node.x)
+    if rounded is None or node.x is rounded or not _is_whole(node.y.value, node.dtype):
+        return None
+    low, high = _rounded_bounds(rounded.x, rounded.dtype)
+    total = zero + node.y.value if node.op == "add" else zero - node.y.value
+    if max(-low, high) + abs(zero) + abs(node.y.value) > _WHOLE[node.dtype]:
+        return None
+    return binary("add", rounded, const(total, node.dtype))
+
+
 def _shifted(x: Expr) -> tuple[Unary | None, float]:
     """(round(y), z) of round(y) or of round(y) + z."""
     zero = 0.0
@@ -69,6 +117,19 @@ def _clamped(op: str, x: Expr, bound: float, dtype: DType) -> Expr:
         if np.isfinite(before) and after == bound:
             return binary(x.op, binary(op, x.x, const(float(before), dtype)), x.y)
     return binary(op, x, const(bound, dtype))
+
+
+def _rounded_bounds(x: Expr, dtype: DType) -> tuple[float, float]:
+    """What x is rounded to at least and at most: of a clamped number that is scaled, to the bit."""
+    number = dtype.numpy.type
+    with np.errstate(all="ignore"):
+        if isinstance(x, Binary) and x.op in ("div", "mul") and isinstance(x.y, Const) and 0 < x.y.value < math.inf:
+            scale = number(x.y.value)
+            ends = [apply_binary(x.op, number(end), scale) for end in bounds(x.x)]
+        else:
+            ends = [number(end) for end in bounds(x)]
+        low, high = (float(apply_unary("round", end)) for end in ends)
+    return low, high
 
 
 def _is_whole(value: float, dtype: DType) -> bool:

@@ -9,8 +9,9 @@ from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
-from opweld.tensor.expr import Binary, Expr, Unary, binary, cast, const, unary, walk
+from opweld.tensor.expr import Binary, Cast, Expr, Unary, binary, cast, const, unary, walk
 from opweld.tensor.program import Tensor
+from opweld.tensor.rounding import without_integers
 from tests.unit.tensor.programs import f32, read
 
 SCALES = (0.5, 0.0235294122248888, 0.013186641037464142, 0.007144625298678875, 1.0 / 3, 3.0, 1e-12, 1e12)
@@ -64,3 +65,34 @@ def test_unbounded_numbers_are_converted_as_floats() -> None:
     body = cast(binary("add", unary("round", x), f32(3)), DType.U8)
     assert simplify(body) is body
     assert simplify(cast(binary("add", unary("round", x), const(3, DType.F32)), DType.I64)).dtype is DType.I64
+
+
+def dequantized(x: Expr, scale: float, zero: int) -> Expr:
+    return binary("mul", binary("sub", cast(x, DType.F32), f32(zero)), f32(scale))
+
+
+@pytest.mark.parametrize("dtype", RANGES, ids=lambda d: d.short)
+@pytest.mark.parametrize("scale", SCALES)
+def test_what_becomes_an_integer_and_a_number_again_stays_a_number(dtype: DType, scale: float) -> None:
+    """To the bit, the sign of zero too."""
+    zero, limits = RANGES[dtype]
+    x = values_near_ties(scale)
+    axis = Axis("i", len(x))
+    before = simplify(dequantized(quantized(read("x", axis), scale, zero, limits, dtype), 0.3, zero))
+    after = without_integers(before)
+    assert not any(isinstance(node, Cast) for node in walk(after))
+    sums = [node for node in walk(after) if isinstance(node, Binary) and node.op in ("add", "sub")]
+    assert len(sums) == 1, "the zero point and what is taken from it are one number"
+    found, wanted = (evaluated(body, axis, x).view(np.uint32) for body in (after, before))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_integers_that_wrap_stay_integers() -> None:
+    x = read("x", Axis("i", 8))
+    bounded = binary("min", binary("max", x, f32(0)), f32(100))
+    for body in (
+        cast(cast(binary("add", cast(unary("round", bounded), DType.I32), const(156, DType.I32)), DType.U8), DType.F32),
+        cast(cast(unary("round", x), DType.I16), DType.F32),
+        cast(cast(bounded, DType.U8), DType.F32),
+    ):
+        assert without_integers(body) is body
