@@ -109,27 +109,36 @@ def _shifted(x: Expr) -> tuple[Unary | None, float]:
 
 def _clamped(op: str, x: Expr, bound: float, dtype: DType) -> Expr:
     """x clamped so that it rounds to no less, or no more, than the bound: before it is scaled, where it is."""
-    if isinstance(x, Binary) and x.op in ("div", "mul") and isinstance(x.y, Const) and 0 < x.y.value < math.inf:
-        scale, number = x.y.value, dtype.numpy.type
+    scaled = _scaled(x)
+    if scaled is not None:
+        how, unscaled, scale = scaled
+        number = dtype.numpy.type
         with np.errstate(all="ignore"):
-            before = number(bound * scale if x.op == "div" else bound / scale)
-            after = apply_unary("round", apply_binary(x.op, before, number(scale)))
+            before = number(bound * scale.value if how == "div" else bound / scale.value)
+            after = apply_unary("round", apply_binary(how, before, number(scale.value)))
         if np.isfinite(before) and after == bound:
-            return binary(x.op, binary(op, x.x, const(float(before), dtype)), x.y)
+            return binary(how, binary(op, unscaled, const(float(before), dtype)), scale)
     return binary(op, x, const(bound, dtype))
 
 
 def _rounded_bounds(x: Expr, dtype: DType) -> tuple[float, float]:
     """What x is rounded to at least and at most: of a clamped number that is scaled, to the bit."""
-    number = dtype.numpy.type
+    scaled, number = _scaled(x), dtype.numpy.type
     with np.errstate(all="ignore"):
-        if isinstance(x, Binary) and x.op in ("div", "mul") and isinstance(x.y, Const) and 0 < x.y.value < math.inf:
-            scale = number(x.y.value)
-            ends = [apply_binary(x.op, number(end), scale) for end in bounds(x.x)]
-        else:
+        if scaled is None:
             ends = [number(end) for end in bounds(x)]
+        else:
+            how, unscaled, scale = scaled
+            ends = [apply_binary(how, number(end), number(scale.value)) for end in bounds(unscaled)]
         low, high = (float(apply_unary("round", end)) for end in ends)
     return low, high
+
+
+def _scaled(x: Expr) -> tuple[str, Expr, Const] | None:
+    """(op, y, s) of y * s or y / s with a positive, finite literal."""
+    if isinstance(x, Binary) and x.op in ("div", "mul") and isinstance(x.y, Const) and 0 < x.y.value < math.inf:
+        return x.op, x.x, x.y
+    return None
 
 
 def _is_whole(value: float, dtype: DType) -> bool:
