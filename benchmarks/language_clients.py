@@ -1,11 +1,12 @@
 """A server of a language model among clients that do what clients do: they ask, leave, send nonsense, and it is killed.
 
     python -m benchmarks.language_clients                       1,000 requests, 64 at once
-    python -m benchmarks.language_clients --requests 200 --seed 7
+    python -m benchmarks.language_clients --requests 200 --seed 7 --precision int8
 
 `opweld serve` runs as a process, with a cache too small for all clients, so that requests are put back. Each complete
 answer is compared with that to the same request alone; requests that are refused are expected to be so. In the end
-nobody may hold a block of the cache. Then the server is killed, and the time until another one is ready is measured.
+nobody may hold a block of the cache. Then the server is killed, alone and together with its supervisor, and the time
+until another one is ready is measured.
 Exits with 1 where an answer is lost or wrong, or a block is held.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import signal
@@ -26,10 +28,11 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.language import ASKED
 from benchmarks.zoo import fetch
+from opweld.llm.load import Precision
 
 KEY = "secret"
 CONTEXT = 512
@@ -84,27 +87,43 @@ ALL = [Asked(prompt, at % 2 == 0, 8 + 12 * (at % 4)) for at, prompt in enumerate
 
 @dataclass(frozen=True)
 class Running:
-    """A server: its process and port."""
+    """A server: the process of its supervisor, and its port."""
 
-    process: subprocess.Popen[str]
+    supervisor: subprocess.Popen[str]
     port: int
+
+    @property
+    def process(self) -> int:
+        """The one that answers now: the supervisor's only child; 0 between two of them."""
+        parent = self.supervisor.pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
+        return int(children[0]) if children else 0
 
     def resident(self) -> int:
         """Bytes of memory that is its own, files that it maps left out."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        status = Path(f"/proc/{self.process}/status").read_text(encoding="ascii")
         return int(re.findall(r"RssAnon:\s+(\d+)", status)[0]) * 1024
+
+    def killed(self) -> float:
+        """Kills the one that answers; the seconds until the next one is ready."""
+        before, begun = self.process, time.perf_counter()
+        os.kill(before, signal.SIGKILL)
+        while self.process in (0, before):
+            time.sleep(0.001)
+        asyncio.run(_ready(self))
+        return time.perf_counter() - begun
 
 
 @contextmanager
-def serving(model: Path) -> Generator[tuple[Running, float]]:
+def serving(model: Path, precision: str) -> Generator[tuple[Running, float]]:
     """A server that is ready; it is killed in the end. Yields it and the seconds that it took."""
-    command = [sys.executable, "-m", "opweld", "serve", f"small={model}", *OPTIONS]
+    command = [sys.executable, "-m", "opweld", "serve", f"small={model}", *OPTIONS, "--precision", precision]
     begun = time.perf_counter()
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             for line in process.stderr:
-                if found := re.search(r"http://127\.0\.0\.1:(\d+)/v1", line):
+                if found := re.search(r"http://127\.0\.0\.1:(\d+)/", line):
                     break
             else:
                 raise SystemExit("the server did not start")
@@ -304,13 +323,15 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=64, help="at once")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--precision", choices=get_args(Precision), default="fp32", help="of the server")
     arguments = parser.parse_args()
     model = arguments.model or fetch.path("smollm2")
-    with serving(model) as (running, _):
+    with serving(model, arguments.precision) as (running, _):
         right = asyncio.run(crowd(running, arguments.requests, arguments.clients, arguments.seed))
     for _ in range(3):
-        with serving(model) as (_, seconds):
-            print(f"        killed, and ready again after {seconds:.2f} s")
+        with serving(model, arguments.precision) as (running, seconds):
+            print(f"        killed with its supervisor, and ready again after {seconds:.2f} s")
+            print(f"        killed alone, and ready again after {running.killed():.2f} s")
     sys.exit(0 if right else 1)
 
 
