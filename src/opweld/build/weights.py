@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,10 @@ class NoWeights:
         return self._places
 
 
+HUGE_PAGE = 2 << 20
+"""Bytes of a page of memory that a processor finds in one step fewer, and of which it remembers the places of far more.
+File systems that can (XFS, ext4) keep in such pages what was written in whole ones, and map it so."""
+
 _SAMPLE = 1024
 """Bytes of an image by which it is looked for."""
 
@@ -56,7 +60,8 @@ class WeightsFile:
         """Where the first image of a size and a sample is."""
         self._hashed: dict[tuple[int, int], dict[bytes, int]] = {}
         """Where images are that share these, by their hash."""
-        self._file = path.open("w+b")
+        self._file = path.open("w+b", buffering=HUGE_PAGE)
+        self._written = 0
         self._digest = hashlib.sha256()
         self._writer = ThreadPoolExecutor(1, "opweld weights")
         self._last: Future[None] | None = None
@@ -102,9 +107,11 @@ class WeightsFile:
             self._last.result()
 
     def _append(self, data: memoryview) -> None:
-        for piece in (data, bytes(-data.nbytes % ALIGNMENT)):
-            self._file.write(piece)
-            self._digest.update(piece)
+        for image in (data, memoryview(bytes(-data.nbytes % ALIGNMENT))):
+            for piece in by_pages(image, self._written):
+                self._file.write(piece)
+            self._written += image.nbytes
+            self._digest.update(image)
 
     def _read(self, offset: int, size: int) -> bytes:
         self._wait()
@@ -112,6 +119,16 @@ class WeightsFile:
         data = self._file.read(size)
         self._file.seek(self.size)
         return data
+
+
+def by_pages(data: memoryview, offset: int) -> Iterator[memoryview]:
+    """The bytes in pieces that end where huge pages of a file do, in which they begin at `offset`: so that its buffer,
+    of such a page, is written when it holds exactly one."""
+    begin = 0
+    while begin < data.nbytes:
+        end = begin + HUGE_PAGE - (offset + begin) % HUGE_PAGE
+        yield data[begin:end]
+        begin = end
 
 
 def _hash(data: bytes | memoryview) -> bytes:

@@ -92,10 +92,11 @@ static bool map_weights(opw_model *model, const char *folder, char *message, siz
         opw_message(message, capacity, "cannot map '%s': %s", path, strerror(errno));
         return false;
     }
-    madvise(mapped, (size_t)expected, MADV_WILLNEED);
+    opw_advise(mapped, (size_t)expected); /* what is not in memory yet is read in huge pages, if the file system can */
     /* Mapping all pages at once takes a tenth of the page faults of the first run. If that is not supported, by a
      * Linux before 5.14, they are mapped by that run; weights that would fill the memory are mapped on demand. */
-    if (expected <= opw_memory_limit() / 2) madvise(mapped, (size_t)expected, MADV_POPULATE_READ);
+    bool whole = expected <= opw_memory_limit() / 2 && !madvise(mapped, (size_t)expected, MADV_POPULATE_READ);
+    if (!whole) madvise(mapped, (size_t)expected, MADV_WILLNEED); /* reads ahead, in smaller pages */
     model->weights = mapped;
     return true;
 }
