@@ -27,9 +27,14 @@ _KINDS: Final = 64
 _USEFUL: Final = 0.1
 """A run in which what is fixed is a smaller part gains too little from further rows for all that wait for its end."""
 
-_AGAIN: Final = 64
-"""Runs in which a number of threads was not used that is tried then although others seem to be faster: what is known of
-it, perhaps from when other programs had the cores, would never change again."""
+_EFFICIENT: Final = 0.7
+"""A run has further threads while all together do useful work for such a part of their time; with less, another run
+makes more of them."""
+
+_TRIALS: Final = 1 / 128
+"""Part of the time of runs that goes to numbers of threads which seem to be worse: what is known of them, perhaps from
+when other programs had the cores, would never change again. Less than one call in a hundred, whose latencies decide on
+the 99th percentile."""
 
 _BLINK: Final = 50e-6
 """Seconds that are too short to wait: a thread sleeps longer."""
@@ -89,7 +94,7 @@ class _Kind:
         costs: of runs, by their threads.
         running: runs that are going on.
         held: since when they wait for another call while a worker is free; None: they do not.
-        unused: runs since one had so many threads.
+        spent: seconds of all runs, as they were expected. used: what was spent when one last had so many threads.
     """
 
     costs: Mapping[int, Cost]
@@ -97,7 +102,8 @@ class _Kind:
     waiting: list[Waiting] = field(default_factory=list[Waiting])
     running: int = 0
     held: float | None = None
-    unused: dict[int, int] = field(default_factory=dict[int, int])
+    spent: float = 0.0
+    used: dict[int, float] = field(default_factory=dict[int, float])
 
 
 class Batcher:
@@ -121,8 +127,10 @@ class Batcher:
     5. Calls of unequal length share a run if the run that is saved takes longer than the padding, up to the length that
        they get.
     6. A run has as many threads, and as many runs begin beside each other on the processors that are free, as by these
-       costs answer all waiting calls first: a call that comes alone has all threads, if that is faster; where many
-       wait, each processor has a run of its own, as threads that wait for each other get less done.
+       costs answer all waiting calls first, of those that make good use of their processors: a call that comes alone
+       has all threads, if they do; where many wait, each processor has a run of its own, as threads that wait for each
+       other get less done. Another number of threads is tried once a run of it takes a small part of what runs took
+       since it had its last one: the worse it seems, the less often.
     7. A call whose deadline its own run cannot surely meet any more is not begun. Where nothing of its kind runs or
        waits before it, it is begun until the deadline has passed: what a run takes is only an estimate, and one that is
        too high would never be corrected if all calls were refused by it.
@@ -137,8 +145,7 @@ class Batcher:
         Args:
             max_rows: of a run.
             target: seconds from a call to its answer that are aimed at.
-            threads: numbers of threads that a run may have, in order; the last is as many as make good use of their
-                processors.
+            threads: numbers of threads that a run may have, in order; 1 is the first.
             processors: of the machine, which all models share.
             pads: whether calls of one kind may have unequal lengths, which are padded.
         """
@@ -192,7 +199,7 @@ class Batcher:
             return []
         found: list[Waiting] = []
         for kind in list(self._busy):
-            late = _late(kind, kind.costs[self.threads[-1]], now)
+            late = _late(kind, now)
             if late:
                 self._take(kind, late)
                 found += late
@@ -211,7 +218,8 @@ class Batcher:
                 self._take(kind, found.calls)
                 kind.held = None
                 kind.running += 1
-                kind.unused = {n: 0 if n == found.threads else kind.unused.get(n, 0) + 1 for n in self.threads}
+                kind.spent += self.expected(found)
+                kind.used[found.threads] = kind.spent
                 return found
             again = min(again, found)
         return again
@@ -248,25 +256,19 @@ class Batcher:
     def _threads(self, kind: _Kind, free: int) -> tuple[int, int]:
         """The threads of the next run, and how many runs begin now (rule 6)."""
         count = len(kind.waiting)
-        if count == 1:
-            if kind.unused.get(self.threads[-1], 0) >= _AGAIN and free >= self.threads[-1]:
-                return self.threads[-1], 1
-            largest = every = kind.waiting[0].rows * kind.waiting[0].length
-        else:
-            sizes = [one.rows * one.length for one in kind.waiting]
-            largest, every = max(sizes), sum(sizes)
-            # Fewer threads than are thought best are tried where calls wait: then it costs them little.
-            for threads in self.threads[:-1]:
-                if kind.unused.get(threads, 0) >= _AGAIN and free >= threads:
-                    return threads, min(free // threads, count)
+        sizes = [one.rows * one.length for one in kind.waiting]
+        largest, every = max(sizes), sum(sizes)
         best, least = (1, min(free, count)), math.inf
         for threads in self.threads:
             beside = min(free // threads, count)
             if not beside:
                 break
+            size = max(largest, every / beside)
             # What nothing is known of takes no time, and so is tried.
-            seconds = kind.costs[threads].seconds(max(largest, every / beside))
-            if seconds <= least:
+            seconds = kind.costs[threads].seconds(size)
+            if kind.spent - kind.used.get(threads, 0.0) > seconds / _TRIALS:
+                return threads, beside
+            if seconds <= least and _EFFICIENT * threads * seconds <= kind.costs[1].seconds(size):
                 best, least = (threads, beside), seconds
         return best
 
@@ -339,12 +341,13 @@ class Batcher:
         return kind
 
 
-def _late(kind: _Kind, cost: Cost, now: float) -> list[Waiting]:
-    """The calls of a kind that are too late, by rule 7, where runs have that cost."""
+def _late(kind: _Kind, now: float) -> list[Waiting]:
+    """The calls of a kind that are too late, by rule 7."""
     found: list[Waiting] = []
     ahead = kind.running > 0
     for one in kind.waiting:
-        least = _SURE * cost.seconds(one.rows * one.length) if ahead else 0.0
+        size = one.rows * one.length
+        least = _SURE * min([cost.seconds(size) for cost in kind.costs.values()]) if ahead else 0.0
         if now + least > one.deadline:
             found.append(one)
         else:

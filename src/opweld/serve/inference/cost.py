@@ -9,7 +9,8 @@ _MEMORY: Final = 16
 """A mean is of about so many runs: what a machine does changes with its neighbours."""
 
 _OUTLIER: Final = 3.0
-"""A run that took so many times what others of its size take counts as if it had taken this: a thread lost its core."""
+"""A run that took so many times what others of its size take counts as if it had taken this: a thread lost its core. No
+run is so much faster than it can be: one that took so small a part of it tells that those were beside other work."""
 
 
 @dataclass
@@ -21,9 +22,8 @@ class _Mean:
     count: int = 1
 
     def add(self, size: float, seconds: float) -> None:
-        self.count = min(self.count + 1, _MEMORY)
-        least, most = self.seconds / _OUTLIER, self.seconds * _OUTLIER
-        self.seconds += (min(max(seconds, least), most) - self.seconds) / self.count
+        self.count = 1 if seconds * _OUTLIER < self.seconds else min(self.count + 1, _MEMORY)
+        self.seconds += (min(seconds, self.seconds * _OUTLIER) - self.seconds) / self.count
         self.size += (size - self.size) / self.count
 
 

@@ -27,9 +27,6 @@ _SECONDS: Final = 0.5
 _ENOUGH: Final = 0.003
 """Seconds of runs of a size: of two that take longer, or of hundreds that do not."""
 
-_EFFICIENT: Final = 0.7
-"""Further threads are made use of while all together are so efficient; with less, another run makes more of them."""
-
 _SHARE: Final = 0.25
 """Part of the free memory that the runs of a model may take."""
 
@@ -47,7 +44,8 @@ class Examined:
 
     Attributes:
         rows: how calls share a run; None where they cannot. reason: why not.
-        threads: numbers of threads that runs may have: powers of two, and as many as make good use of their processors.
+        threads: numbers of threads that runs may have: powers of two, and all. Which of them make good use of their
+            processors is for the batcher: what is measured here may have been beside other work.
         seconds: that runs took, by kind, size and threads.
     """
 
@@ -65,13 +63,11 @@ def examined(session: Session, tensors: Tensors, settings: Settings) -> Examined
     if rows is None and settings.pad is not None:
         raise OptionError(f"pad: calls of this model cannot share a run: {reason}")
     seconds: dict[tuple[Hashable, int, int], float] = {}
-    threads: Sequence[int] = (1,)
+    threads = _threads(settings)
     try:
         one = _row(session, 0)
-        alone: dict[int, float] = {}
-        threads = _useful(tensors, settings, one, alone)
         for count in threads:
-            _measure(tensors, rows, one, count, _SECONDS / len(threads), alone, seconds)
+            _measure(tensors, rows, one, count, _SECONDS / len(threads), seconds)
     except Exception:  # noqa: BLE001 - of made-up inputs: what runs take is learned from calls
         pass
     return Examined(rows, reason, threads, seconds)
@@ -83,20 +79,14 @@ def _measure(
     one: Mapping[str, Array],
     threads: int,
     most: float,
-    alone: Mapping[int, float],
     seconds: dict[tuple[Hashable, int, int], float],
 ) -> None:
-    """Adds what runs with so many threads take, of 1, 2, 4, ... rows; of no more once that has taken `most` seconds.
-
-    Args:
-        alone: what is known of runs of one row, by threads.
-    """
+    """Adds what runs with so many threads take, of 1, 2, 4, ... rows; of no more once that has taken `most` seconds."""
     begun, count = time.perf_counter(), 1
     while True:
         feeds = one if rows is None else rows.join([one] * count)
         kind, size = _kind(rows, feeds)
-        known = alone.get(threads) if count == 1 else None
-        seconds[kind, size, threads] = _timed(tensors, feeds, threads) if known is None else known
+        seconds[kind, size, threads] = _timed(tensors, feeds, threads)
         count *= 2
         if rows is None or count > rows.most or time.perf_counter() - begun > most:
             return
@@ -229,20 +219,7 @@ def _once(tensors: Tensors, feeds: Mapping[str, Array], threads: int) -> float:
     return time.perf_counter() - begun
 
 
-def _useful(
-    tensors: Tensors, settings: Settings, feeds: Mapping[str, Array], seconds: dict[int, float]
-) -> Sequence[int]:
-    """The numbers of threads that runs may have. Adds to `seconds` what a run takes with some of them.
-
-    By Amdahl's law: of what a run of one thread takes, a part is serial, and with n threads each of them does useful
-    work for 1 / (1 + (n - 1) * serial) of the time."""
+def _threads(settings: Settings) -> Sequence[int]:
     processors = available_cores()
     most = min(settings.threads or processors, processors)
-    if most == 1:
-        return (1,)
-    seconds.update({threads: _timed(tensors, feeds, threads) for threads in (1, most)})
-    speedup = max(seconds[1] / seconds[most], 1.0)
-    serial = max((most / speedup - 1) / (most - 1), 0.0)
-    useful = most if serial <= 0 else 1 + (1 / _EFFICIENT - 1) / serial
-    last = max(1, min(most, round(useful)))
-    return (*(1 << power for power in range((last - 1).bit_length())), last)
+    return (*(1 << power for power in range((most - 1).bit_length())), most)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -273,37 +273,43 @@ def test_a_run_has_no_more_processors_than_are_free() -> None:
         assert isinstance(found, Batch) and found.threads == threads
 
 
-def test_threads_that_make_a_run_slower_are_tried_again_at_times() -> None:
-    batcher = known(threads=(1, 2), processors=2, useful=0.4)
+def used_threads(batcher: Batcher, seconds: Callable[[int, int], float], *, at_once: int, turns: int) -> list[int]:
+    """The threads of the runs of calls of four rows that come, so many at once, when all processors are free. seconds:
+    of a run by its rows and threads."""
     used: list[int] = []
-    for now in range(1000):
-        batcher.add(call(100 * now))
-        found = batcher.next(100 * now, 2)
-        assert isinstance(found, Batch)
-        used.append(found.threads)
-        batcher.observe(found, 3 if found.threads == 2 else FIXED + EACH)  # they are slower no more
-    assert used[0] == 1 and 2 in used and used[-1] == 2
-
-
-def test_threads_that_were_slow_when_others_had_the_cores_are_tried_again_where_calls_wait() -> None:
-    """Two calls of four rows are answered sooner by two runs beside each other than by one with both processors."""
-    batcher = known(threads=(1, 2), processors=2, useful=0.55)
-    for _ in range(64):
-        batcher.cost("k", 1).observe(4, 10 * (FIXED + EACH * 4))
-    used: list[int] = []
-    for now in range(4000):
-        for _ in range(2):
-            batcher.add(call(100 * now, rows=4))
+    for turn in range(turns):
+        now = 1000.0 * turn
+        for _ in range(at_once):
+            batcher.add(call(now, rows=4))
         free = 2
         while len(batcher) and free:
-            found = batcher.next(100 * now + TARGET, free)  # they have waited for others
+            found = batcher.next(now + TARGET, free)  # so that nobody waits for another
             assert isinstance(found, Batch)
             free -= found.threads
             used.append(found.threads)
-            alone = FIXED + EACH * found.rows
-            batcher.observe(found, alone if found.threads == 1 else alone / 1.1)
+            batcher.observe(found, seconds(found.rows, found.threads))
             batcher.ended(found)
-    assert used[0] == 2 and used[-4:] == [1] * 4
+    return used
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize("slow", [1, 2])
+def test_threads_that_were_slow_beside_other_work_are_used_again(slow: int, at_once: int) -> None:
+    """Alone, a call is answered soonest by both processors, and of two calls each by one."""
+    batcher = known(threads=(1, 2), processors=2, useful=0.75)
+    for _ in range(16):
+        batcher.cost("k", slow).observe(4, 10 * (FIXED + EACH * 4))
+    speedup = {1: 1.0, 2: 1.5 if at_once == 1 else 1.1}
+    used = used_threads(batcher, lambda rows, n: (FIXED + EACH * rows) / speedup[n], at_once=at_once, turns=4000)
+    best = 2 if at_once == 1 else 1
+    assert used[:10] == [3 - slow] * 10 and used[-200:].count(best) >= 198
+
+
+@pytest.mark.parametrize("useful", [0.2, 0.6])
+def test_threads_that_make_bad_use_of_their_processors_are_tried_for_a_small_part_of_the_time(useful: float) -> None:
+    batcher = known(threads=(1, 2), processors=2, useful=useful)
+    used = used_threads(batcher, lambda rows, n: (FIXED + EACH * rows) / max(1, n * useful), at_once=1, turns=4000)
+    assert 0 < used.count(2) <= 4000 / 128 * 1.2  # shorter ones are tried more often
 
 
 def test_models_share_the_processors_and_who_is_due_first_begins() -> None:

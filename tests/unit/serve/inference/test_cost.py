@@ -55,6 +55,14 @@ def test_it_follows_a_machine_that_becomes_slower() -> None:
     assert cost.seconds(16) == pytest.approx(72, rel=0.05)
 
 
+def test_what_was_measured_beside_other_work_is_forgotten_with_the_first_run_alone() -> None:
+    cost = Cost()
+    for _ in range(64):
+        cost.observe(4, 80.0)
+    cost.observe(4, 8.0)
+    assert cost.seconds(4) == pytest.approx(8.0)
+
+
 def test_more_that_takes_less_is_free() -> None:
     cost = Cost()
     cost.observe(1, 5.0)

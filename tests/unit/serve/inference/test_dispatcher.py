@@ -177,7 +177,8 @@ def test_many_calls_of_two_models_at_once() -> None:
                     options["deadline"] = time.monotonic() + chance.random() * 0.01
                 call = ask(of, value, **options)
                 if chance.random() < 0.2:
-                    await asyncio.sleep(chance.random() * 2e-3)
+                    if chance.random() < 0.8:  # else it has not even begun: some are given up whatever runs take
+                        await asyncio.sleep(chance.random() * 2e-3)
                     call.cancel()
                 try:
                     assert float((await call)["y"][0, 0]) == value
