@@ -84,7 +84,7 @@ def work_of(
         count, start, table, part = len(span.tokens), span.start, len(tables), len(owners)
         last = start + count - 1
         chunks = last // CHUNK + 1
-        shares = min(chunks, -(-4 * threads // kv_heads)) if few and threads > 1 and count <= queries else 1
+        shares = min(chunks, _shares(kv_heads, threads)) if few and threads > 1 and count <= queries else 1
         stride = chunks if shares > 1 else 1
         for head in range(kv_heads):
             if shares > 1:
@@ -104,3 +104,9 @@ def work_of(
             owners += (token + i,) * stride
         token += count
     return Work(*(np.array(found, np.int64) for found in (rows, tables, owners, parts)))
+
+
+def _shares(kv_heads: int, threads: int) -> int:
+    """Of a head's chunks: the fewest of which each thread gets as many as the others, and four or more."""
+    shares = -(-4 * threads // kv_heads)
+    return shares + next(more for more in range(threads) if (shares + more) * kv_heads % threads == 0)

@@ -250,8 +250,20 @@ static atomic_uint_fast64_t ids;
 static uint64_t next_id(void) { return atomic_fetch_add(&ids, 1) + 1; }
 
 int32_t opw_plan_resize(opw_plan *plan, const opw_tensor *inputs, int32_t threads, char *message, size_t capacity) {
-    memset(plan->slots, 0, (size_t)plan->variant->n_slots * sizeof *plan->slots);
-    if (plan->variant->bind(inputs, plan->slots)) return OPW_NO_VARIANT;
+    size_t n_slots = (size_t)plan->variant->n_slots;
+    int64_t *slots = calloc(n_slots + 1, sizeof *slots);
+    if (!slots) {
+        opw_message(message, capacity, "no memory for the plan");
+        return OPW_NO_MEMORY;
+    }
+    int32_t unfit = plan->variant->bind(inputs, slots);
+    bool same = !memcmp(slots, plan->slots, n_slots * sizeof *slots); /* from which all else follows */
+    if (unfit || same) {
+        free(slots);
+        return unfit ? OPW_NO_VARIANT : OPW_OK;
+    }
+    free(plan->slots);
+    plan->slots = slots;
     uint64_t present = plan->present;
     int64_t arena = plan->arena;
     bool fits = arena_fits(plan);
