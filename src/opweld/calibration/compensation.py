@@ -22,12 +22,14 @@ PANEL = 128
 
 
 def inverse(moments: NDArray[np.float32]) -> Numbers | None:
-    """Of damped second moments; None where they have none."""
+    """Of damped second moments [..., inputs, inputs]; None where they have none. Where all are 0, that of 1."""
     full = moments.astype(np.float64)
-    diagonal = np.diagonal(full)
+    diagonal = np.diagonal(full, axis1=-2, axis2=-1)
     if not np.isfinite(full).all() or not diagonal.any():
         return None
-    full[np.diag_indices_from(full)] += DAMPING * diagonal.mean()
+    mean = diagonal.mean(axis=-1, keepdims=True)
+    places = range(full.shape[-1])
+    full[..., places, places] += np.where(mean > 0, DAMPING * mean, 1.0)
     try:
         return np.linalg.inv(full).astype(np.float64)
     except np.linalg.LinAlgError:
@@ -38,28 +40,29 @@ def inverse_factor(moments: NDArray[np.float32]) -> Numbers | None:
     """The upper factor of Cholesky of the moments' inverse."""
     found = inverse(moments)
     try:
-        return None if found is None else np.linalg.cholesky(found).T.astype(np.float64)
+        return None if found is None else np.linalg.cholesky(found).swapaxes(-2, -1).astype(np.float64)
     except np.linalg.LinAlgError:
         return None
 
 
 def settle_in_order(left: Numbers, factor: Numbers, settled: Callable[[int], Numbers]) -> None:
-    """Settles weights [inputs, results], in place.
+    """Settles weights [..., inputs, results], in place; the factor is [..., inputs, inputs].
 
     `settled` answers what the weights of an input become; those of it and the inputs after it, as far as the end of
     its panel, have made up for the inputs before it when it is called."""
-    length = len(left)
+    *stack, length, results = left.shape
     for first in range(0, length, PANEL):
         last = min(first + PANEL, length)
-        wrong = np.zeros((last - first, left.shape[1]))
+        wrong = np.zeros((*stack, last - first, results))
         for i in range(first, last):
             made = settled(i)
-            wrong[i - first] = (left[i] - made) / factor[i, i]
-            left[i + 1 : last] -= np.outer(factor[i, i + 1 : last], wrong[i - first])
-            left[i] = made
-        left[last:] -= factor[first:last, last:].T @ wrong
+            one = (left[..., i, :] - made) / factor[..., i, i, None]
+            wrong[..., i - first, :] = one
+            left[..., i + 1 : last, :] -= factor[..., i, i + 1 : last, None] * one[..., None, :]
+            left[..., i, :] = made
+        left[..., last:, :] -= factor[..., first:last, last:].swapaxes(-2, -1) @ wrong
 
 
-def squared_error(wrong: Array, moments: NDArray[np.float32]) -> float:
-    """Of a layer's results, whose weights [inputs, results] are wrong by so much."""
-    return float((wrong * (moments @ wrong)).sum())
+def squared_errors(wrong: Array, moments: NDArray[np.float32]) -> Numbers:
+    """Of a layer's results, each of them [..., results], whose weights [..., inputs, results] are wrong by so much."""
+    return (wrong * (moments @ wrong)).sum(axis=-2, dtype=np.float64)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from opweld.calibration.answered import Answered, Run, answered
 from opweld.calibration.data import Sample
 from opweld.calibration.graph import Graph, Layer
-from opweld.calibration.moments import SecondMoments
 from opweld.calibration.progress import Progress
+from opweld.calibration.windows import Moments, Reads
 from opweld.quantize.histogram import ChannelMeans, Histogram
 
 Array = NDArray[Any]
@@ -24,12 +24,12 @@ class Observed(Answered):
 
     Attributes:
         histograms: by value. means: of the channels of what layers read, by value and axis.
-        moments: second moments of what layers read, likewise. nbytes: of all of these.
+        moments: second moments of what layers read. nbytes: of all of these.
     """
 
     histograms: Mapping[str, Histogram]
     means: Mapping[tuple[str, int], ChannelMeans]
-    moments: Mapping[tuple[str, int], SecondMoments]
+    moments: Mapping[Reads, Moments]
     nbytes: int
 
 
@@ -38,7 +38,7 @@ def observe(
     run: Run,
     values: Iterable[str],
     layers: Iterable[Layer],
-    moments: Mapping[tuple[str, int], SecondMoments],
+    moments: Mapping[Reads, Moments],
     samples: Iterable[Sample],
     held_out: Iterable[Sample] | None,
     progress: Progress | None,
@@ -52,8 +52,8 @@ def observe(
             histogram.add(found[name])
         for (name, _), mean in means.items():
             mean.add(found[name])
-        for (name, _), moment in moments.items():
-            moment.add(found[name])
+        for reads, moment in moments.items():
+            moment.add(found[reads.value])
 
     kept = answered(graph, run, histograms, look, samples, held_out, progress)
     nbytes = sum(one.nbytes for one in (*histograms.values(), *means.values(), *moments.values()))

@@ -13,11 +13,11 @@ from opweld.calibration.budget import Metric, loss_by, within
 from opweld.calibration.data import Data, Sample, declared_inputs, random_samples, samples_of
 from opweld.calibration.error import error_of
 from opweld.calibration.graph import Graph, Layer, check_nodes, not_finite
-from opweld.calibration.moments import second_moments
 from opweld.calibration.prepare import prepared, size_of
 from opweld.calibration.progress import Progress, tell
 from opweld.calibration.seconds import seconds_of
 from opweld.calibration.shaped import Shaped, fixed
+from opweld.calibration.windows import moments_read
 from opweld.compile import compile as compile_model
 from opweld.errors import InputError, UnsupportedError
 from opweld.frontend.onnx import read_model
@@ -30,7 +30,7 @@ from opweld.quantize.report import NodeReport, Quantized, annotate
 from opweld.quantize.request import OPSETS, Ranges, Request
 from opweld.quantize.scales import Codes
 from opweld.quantize.simulate import Simulation
-from opweld.quantize.versions import Precision, Rounding, Setting, Version, corrected, in_blocks, version_of
+from opweld.quantize.versions import Precision, Rounding, Setting, Version, corrected, version_of
 from opweld.quantize.writing import Writer
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ class _Work:
         else:
             values = tuple(dict.fromkeys(layer.data for layer in self.layers if layer.data))
         simulation = Simulation(graph, self.layers, values, self.placement, asked.activations, asked.progress)
-        moments = second_moments(graph, in_blocks(graph, self.layers)) if asked.precision == "int4-weights" else {}
+        # Rounding in an order would not keep neighbours as small as a reduced range has them.
+        moments = {} if asked.reduce_range else moments_read(graph, self.layers)
         try:
             observed = observe(
                 graph, simulation.run, values, self.layers, moments, samples, held_out, asked.progress

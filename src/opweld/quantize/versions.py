@@ -5,7 +5,7 @@ Rounding weights moves the mean of a channel by the sum of its weights' errors t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opweld.calibration.graph import Graph, Layer
+from opweld.calibration.windows import reads_of
 from opweld.quantize.calibrate import Observed
-from opweld.quantize.rounding import rounded_in_order
+from opweld.quantize.rounding import rounded_by_channel, rounded_in_order
 from opweld.quantize.scales import Affine
 from opweld.tensor.integer_weights import Weights, block_length, quantize_blocks, quantize_weights
 
@@ -69,16 +70,21 @@ def version_of(
 ) -> Version:
     """A layer at a precision: int4 in blocks where its weights are a matrix of whole blocks, else int8 by channel;
     gathered rows are stored weights at any precision."""
-    weights = graph.array(layer.weights)
+    weights, reads = graph.array(layer.weights), reads_of(graph, layer)
+    moments = None
+    if rounding == "gptq" and observed is not None and reads is not None:
+        moments = observed.moments.get(reads)
     block = block_of(layer, weights) if precision == "int4-weights" else 0
     if block and layer.sums is not None:
-        moments = None if observed is None else observed.moments.get((layer.data, layer.channels))
-        if rounding == "gptq" and moments is not None:
+        if moments is not None:
             made = rounded_in_order(weights, layer.sums, block, moments.sums)
             return Version(precision, made, None, rounding)
         return Version(precision, quantize_blocks(weights, layer.sums, block))
     alone = precision if precision == "int8" and layer.data else "int8-weights"
-    return Version(alone, codes_of(graph, layer, reduced and alone == "int8"))
+    made = codes_of(graph, layer, reduced and alone == "int8")
+    if moments is None:
+        return Version(alone, made)
+    return Version(alone, rounded_by_channel(weights, made, layer.sums, moments.sums), None, rounding)
 
 
 def block_of(layer: Layer, weights: Array) -> int:
@@ -86,12 +92,6 @@ def block_of(layer: Layer, weights: Array) -> int:
     if layer.sums is None or weights.ndim != 2:
         return 0
     return block_length(weights.shape[layer.sums])
-
-
-def in_blocks(graph: Graph, layers: Iterable[Layer]) -> list[Layer]:
-    """Those that multiply by matrices, which are of int4 in blocks where these are whole."""
-    matrices = (layer for layer in layers if layer.data and layer.sums is not None)
-    return [layer for layer in matrices if len(graph.stored[layer.weights].dims) == 2]
 
 
 def corrected(graph: Graph, layer: Layer, version: Version, observed: Observed) -> Version:

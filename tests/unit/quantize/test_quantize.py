@@ -17,8 +17,8 @@ from onnx.reference import ReferenceEvaluator
 from typer.testing import CliRunner
 
 import opweld
-from opweld.calibration.graph import Graph
-from opweld.calibration.moments import second_moments
+from opweld.calibration.graph import Graph, attributes_of
+from opweld.calibration.windows import WindowMoments, moments_read
 from opweld.cli.main import application
 from opweld.errors import InputError, OptionError, UnsupportedError
 from opweld.frontend import isolated
@@ -26,9 +26,9 @@ from opweld.frontend.opset import at_opset
 from opweld.quantize.assign import Budget, steps_back
 from opweld.quantize.histogram import Histogram
 from opweld.quantize.ranges import METHODS, range_of
-from opweld.quantize.rounding import rounded_in_order
+from opweld.quantize.rounding import rounded_by_channel, rounded_in_order
 from opweld.quantize.scales import affine_of
-from opweld.quantize.versions import Setting, Version, in_blocks
+from opweld.quantize.versions import Setting, Version
 from opweld.quantize.writing import packed_int4
 from opweld.tensor.integer_weights import quantize_blocks, quantize_weights
 
@@ -335,10 +335,95 @@ def test_int4_of_no_whole_blocks_is_int8() -> None:
 def test_second_moments_beyond_the_limit_are_left_out() -> None:
     graph = Graph(matrices()[0])
     layers = graph.layers()
-    assert set(second_moments(graph, in_blocks(graph, layers))) == {("x", -1)}
-    assert not second_moments(graph, in_blocks(graph, layers), limit=4 * 96 * 96 - 1)
+    assert {(reads.value, reads.axis, reads.window) for reads in moments_read(graph, layers)} == {("x", -1, None)}
+    assert not moments_read(graph, layers, limit=4 * 96 * 96 - 1)
     made = rounded_in_order(np.ones((4, 3), np.float32), 0, 2, np.zeros((4, 4), np.float32))
     np.testing.assert_array_equal(made.values(), quantize_blocks(np.ones((4, 3), np.float32), 0, 2).values())
+
+
+CONVOLUTIONS = {
+    "plain": "kernel_shape = [3, 3], pads = [1, 1, 1, 1]",
+    "strides and uneven pads": "kernel_shape = [3, 2], strides = [2, 1], dilations = [1, 2], pads = [0, 1, 2, 0]",
+    "groups": "kernel_shape = [2, 3], group = 2",
+    "depthwise": "kernel_shape = [3, 3], group = 4, pads = [2, 0, 1, 1], strides = [1, 2]",
+}
+"""Attributes of convolutions of four channels."""
+
+
+def convolution(attributes: str, smooth: bool = False) -> tuple[Graph, Array]:
+    """A convolution of four channels to eight, and a picture, of neighbours that are alike where it is smooth."""
+    random = np.random.default_rng(5)
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[2, 4, 9, 10] x) => (float[n, 8, h, w] y) {{ y = Conv <{attributes}> (x, w) }}""")
+    given = attributes_of(model.graph.node[0])
+    kernel, groups = given["kernel_shape"], given.get("group", 1)
+    weights = random.standard_normal((8, 4 // groups, *kernel)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    picture = random.standard_normal((2, 4, 9, 10))
+    if smooth:
+        picture = 0.05 * picture + random.standard_normal((2, 4, 1, 1))
+    return Graph(model), picture.astype(np.float32)
+
+
+def squares(graph: Graph, picture: Array, weights: Array) -> Array:
+    """The sum of the squared results of each channel with other weights, in float64."""
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.model)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights.astype(np.float32), "w"))
+    (found,) = map(np.asarray, ReferenceEvaluator(model).run(None, {"x": picture}))
+    return (found.astype(np.float64) ** 2).sum(axis=(0, 2, 3))
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_second_moments_of_windows_tell_what_weights_add(kind: str) -> None:
+    graph, picture = convolution(CONVOLUTIONS[kind])
+    (moments,) = moments_read(graph, graph.layers()).values()
+    assert isinstance(moments, WindowMoments)
+    moments.add(picture)
+    weights = graph.array("w")
+    taken = weights.reshape(len(moments.sums), -1, moments.sums.shape[-1]).astype(np.float64)
+    told = np.einsum("gri,gij,grj->gr", taken, moments.sums, taken).reshape(-1)
+    # Sums of 180 float32 products, a few of which cancel.
+    np.testing.assert_allclose(told, squares(graph, picture, weights), rtol=1e-4)
+
+
+def test_few_of_many_windows_are_looked_at_and_fewer_than_one_is_none() -> None:
+    graph, _ = convolution(CONVOLUTIONS["groups"])
+    (moments,) = moments_read(graph, graph.layers()).values()
+    moments.add(np.ones((1, 4, 400, 400), np.float32))
+    # Two channels by six places, each of 4,096 windows.
+    np.testing.assert_array_equal(moments.sums, np.full((2, 12, 12), 4096))
+    moments.add(np.ones((1, 4, 1, 400), np.float32))
+    np.testing.assert_array_equal(moments.sums, np.full((2, 12, 12), 4096))
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_int8_rounded_in_an_order_makes_up_for_itself(kind: str) -> None:
+    graph, picture = convolution(CONVOLUTIONS[kind], smooth=True)
+    (layer,), weights = graph.layers(), graph.array("w")
+    (moments,) = moments_read(graph, [layer]).values()
+    moments.add(picture)
+    nearest = quantize_weights(weights, 0)
+    made = rounded_by_channel(weights, nearest, layer.sums, moments.sums)
+    assert np.array_equal(made.scales, nearest.scales) and np.abs(made.codes.astype(int)).max() <= 127
+    before, after = (squares(graph, picture, one.values() - weights) for one in (nearest, made))
+    # No channel is worse, but for what float32 rounds; neighbours that are alike leave little of the error.
+    assert (after <= before * 1.001).all() and after.sum() < 0.5 * before.sum()
+
+
+def test_a_matrix_of_int8_is_rounded_in_an_order_and_zeros_leave_it_as_it_is() -> None:
+    random = np.random.default_rng(9)
+    read = (random.standard_normal((200, 3)) @ random.standard_normal((3, 24))).astype(np.float32)
+    weights = random.standard_normal((24, 6)).astype(np.float32)
+    for sums, stored in ((0, weights), (1, np.ascontiguousarray(weights.T))):
+        nearest = quantize_weights(stored, 1 - sums)
+        made = rounded_by_channel(stored, nearest, sums, read.T @ read)
+        before, after = (
+            float(np.linalg.norm(read @ (np.moveaxis(one.values(), sums, 0) - weights))) for one in (nearest, made)
+        )
+        assert after < 0.5 * before
+        same = rounded_by_channel(stored, nearest, sums, np.zeros((24, 24), np.float32))
+        np.testing.assert_array_equal(same.codes, nearest.codes)
 
 
 def test_a_metric_bounds_what_the_score_falls() -> None:
