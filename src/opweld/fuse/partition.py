@@ -9,7 +9,8 @@
 5. epilogues elementwise users of an anchor (matrix product, convolution, pooling) are computed on its accumulators;
 6. scales    a literal that scales an operand of contractions scales their results instead;
 7. tables    an elementwise function of a byte becomes a lookup in a table of its 256 values; what is rounded to a byte
-             inside of any other expression stays a float;
+             inside of any other expression stays a float, and what scales a sum is divided by the scale of the
+             byte that it is rounded to (`requantization`);
 8. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
 
 Before that, and without a decision, axes of extent one are dropped, and taps of windows that read only padding
@@ -37,6 +38,7 @@ from opweld.fuse.precision import reduce_precision
 from opweld.fuse.prologues import place_prologues
 from opweld.fuse.refusals import record_rest
 from opweld.fuse.region import Regions
+from opweld.fuse.requantization import merge_scales
 from opweld.fuse.scales import move_scales
 from opweld.fuse.tables import tabulate
 from opweld.fuse.use_def import UseDef
@@ -64,6 +66,7 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
     move_scales(graph)
     tabulate(graph)
     graph.rewrite(without_integers)
+    merge_scales(graph)
     rows = join_rows(graph)
     record_rest(graph, rows)
     return Regions(graph.program(), rows.regions())

@@ -26,7 +26,7 @@ from opweld.tensor.dim import Axis, Dim, FloorDiv, Mod, TooLargeError, Value, as
 from opweld.tensor.expr import Binary, Cast, Expr, Load, Lookup, Reduce, Select, Unary, walk
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import is_expensive
-from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Constant, Extern, Item, Tensor, TensorProgram, item_inputs, item_outputs
 
 _COMPUTED = Unary | Binary | Select | Cast | Lookup | Reduce
 _DEAR = Value | FloorDiv | Mod
@@ -86,12 +86,16 @@ class Prices:
     """The predictions for one program. Names and shapes of values stay, whatever is computed where."""
 
     def __init__(self, program: TensorProgram, expected: Expected, target: Target) -> None:
-        self._values = program.signatures
+        self._values = dict(program.signatures)
         self._expected = expected
         self._target = target
         self._lanes = target.vector_lanes_f32
         self._sizes: dict[str, int] = {}
         self._works: dict[Item, ElementWork] = {}
+
+    def add_constants(self, constants: Iterable[Constant]) -> None:
+        """More values, known when the model is compiled, that items read from now on."""
+        self._values |= {one.name: (one.dtype, tuple(map(as_dim, one.shape))) for one in constants}
 
     def seconds(self, *works: ElementWork) -> float:
         """Of kernels one after the other."""

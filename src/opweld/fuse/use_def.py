@@ -18,7 +18,7 @@ from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ZERO, Dim, FloorDiv, Max, Min, Mod, as_dim, atoms_of, product
 from opweld.tensor.expr import Expr, Load, Reduce, dims_of, loads, walk
-from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Constant, Extern, Item, Tensor, TensorProgram, item_inputs, item_outputs
 
 MOST_NODES = 256
 """Distinct expression nodes that are computed together. What is longer gains nothing from a register more, and costs
@@ -99,6 +99,14 @@ class UseDef:
         for name in after - before:
             self._users.setdefault(name, set()).add(key)
         self.items[key] = item
+
+    def add_constants(self, constants: Iterable[Constant]) -> None:
+        """More values that are known when the model is compiled, of new names, for items that are put next."""
+        more = tuple(constants)
+        known = (*self._program.constants, *more)
+        self.prices.add_constants(more)
+        self._program = replace(self._program, constants=known)
+        self.constants = frozenset(constant.name for constant in known)
 
     def rewrite(self, rule: Callable[[Expr], Expr]) -> None:
         """Rewrites the expression of every tensor to another of the same values, without a decision."""

@@ -1,0 +1,187 @@
+"""Scales that meet: what scales a sum of products and what the result is divided by become one factor.
+
+    round(min(max(sum * m[c] + b[c] + x * r, low), high) / s)
+      = round(min(max(sum * (m[c] / s) + b[c] / s + x * (r / s), low / s), high / s))
+    u8(i32(round(min(max(y, low), high))) + z)
+      = u8(round(min(max(y + z, low + z), high + z)))    with an even z, which is added to b[c] / s
+
+A layer between quantized values ends so: the sum of its products has both operands' scales and a bias, an activation
+clamps it, and QuantizeLinear divides by the scale of what is written. Constants are divided when the model is compiled,
+so that of three roundings of each result one is left; where a quotient was a product and a correction, which is three
+instructions, none is. Either way the result is what real numbers give but for some 2 ** -23 of it: only what lies as
+near to the middle between two codes can become the other one. Nobody else reads what is divided and rounded here.
+
+An odd z stays where it is: halves are rounded to the even one of two codes, and an odd number more would change which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from opweld.fuse.prologues import folded
+from opweld.fuse.use_def import UseDef
+from opweld.tensor.dim import Atom, Axis, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Reduce,
+    Unary,
+    binary,
+    cast,
+    const,
+    free_atoms,
+    load,
+    loads,
+    substitute,
+    transform,
+    unary,
+    walk,
+)
+from opweld.tensor.program import Constant, Tensor, unused
+
+SMALLEST, LARGEST = 2.0**-100, 2.0**100
+"""Magnitudes of factors, 0 apart, between which they and their products by a scale are ordinary floats."""
+
+_BYTES = (DType.U8, DType.I8)
+
+
+def merge_scales(graph: UseDef) -> None:
+    """Divides what scales and shifts sums by the scale that the result is divided by, without a decision: it takes less
+    of everything."""
+    merging = _Merging(graph)
+    made: list[Tensor] = []
+    for name in graph.items:
+        tensor = graph.tensor(name)
+        if tensor is None or not graph.reduces(tensor):
+            continue
+        body = transform(tensor.body, lambda node, tensor=tensor: merging.merged(tensor, node))
+        if body is not tensor.body:
+            made.append(replace(tensor, body=body))
+    read = {node.tensor for tensor in made for node in loads(tensor.body)}
+    graph.add_constants(constant for name, constant in merging.made.items() if name in read)
+    for tensor in made:
+        graph.put(tensor)
+
+
+class _Merging:
+    def __init__(self, graph: UseDef) -> None:
+        self._graph = graph
+        program = graph.program()
+        self._constants: dict[str, Constant] = {constant.name: constant for constant in program.constants}
+        self._taken = {*program.signatures}
+        self._names: dict[tuple[Expr, tuple[Axis, ...]], str] = {}
+        self.made: dict[str, Constant] = {}
+        """The constants that merged expressions read, and some on the way to these."""
+
+    def merged(self, tensor: Tensor, node: Expr) -> Expr | None:
+        """A rounded quotient of a scaled sum with one factor; a byte of one and an even zero point with none."""
+        if isinstance(node, Unary) and node.op == "round" and node.dtype is DType.F32:
+            quotient = node.x
+            if not isinstance(quotient, Binary) or not _is_scaled(quotient):
+                return None
+            if not any(isinstance(inner, Reduce) for inner in walk(quotient)):
+                return None
+            found = self._scaled(tensor, quotient.x, quotient)
+            return None if found is None else unary("round", found)
+        if isinstance(node, Cast) and node.dtype in _BYTES:
+            return self._shifted(tensor, node)
+        return None
+
+    # ------------------------------------------------------------------------------------------------------ the sums
+
+    def _scaled(self, tensor: Tensor, value: Expr, quotient: Binary) -> Expr | None:
+        """A value scaled as in a quotient, or a product, by a literal, with constants scaled instead; None where it has
+        no factors."""
+        if self._is_fixed(value):
+            return self._constant(tensor, binary(quotient.op, value, quotient.y))
+        if not isinstance(value, Binary) or value.dtype is not DType.F32:
+            return None
+        if value.op in ("add", "sub", "min", "max"):
+            x, y = (self._scaled(tensor, operand, quotient) for operand in (value.x, value.y))
+            return None if x is None or y is None else binary(value.op, x, y)
+        if value.op == "mul":
+            for factor, other in ((value.y, value.x), (value.x, value.y)):
+                if self._is_fixed(factor):
+                    made = self._constant(tensor, binary(quotient.op, factor, quotient.y))
+                    return None if made is None else binary("mul", other, made)
+        return None
+
+    def _shifted(self, tensor: Tensor, node: Cast) -> Expr | None:
+        """A byte of a clamped, rounded number that an even one is added to, which is added before."""
+        whole = node.x
+        if not (isinstance(whole, Binary) and whole.op == "add" and isinstance(whole.y, Const)):
+            return None
+        rounded, zero = whole.x, whole.y.value
+        if whole.dtype is not DType.I32 or not isinstance(rounded, Cast) or zero % 2 or abs(zero) > 256:
+            return None
+        inner = rounded.x
+        if not (isinstance(inner, Unary) and inner.op == "round" and inner.dtype is DType.F32):
+            return None
+        found = self._moved(tensor, inner.x, float(zero))
+        return None if found is None else cast(unary("round", found), node.dtype)
+
+    def _moved(self, tensor: Tensor, value: Expr, zero: float) -> Expr | None:
+        """A value plus a number, which is added to a constant that is there; of clamps, to both ends."""
+        if self._is_fixed(value):
+            return self._constant(tensor, binary("add", value, const(zero, DType.F32)))
+        if not isinstance(value, Binary) or value.dtype is not DType.F32:
+            return None
+        if value.op in ("min", "max"):
+            x, y = (self._moved(tensor, operand, zero) for operand in (value.x, value.y))
+            return None if x is None or y is None else binary(value.op, x, y)
+        if value.op == "add":
+            for term, other in ((value.y, value.x), (value.x, value.y)):
+                made = self._moved(tensor, term, zero)
+                if made is not None:
+                    return binary("add", other, made)
+        return None
+
+    # ------------------------------------------------------------------------------------------------- the constants
+
+    def _is_fixed(self, value: Expr) -> bool:
+        """Whether a value is made of constants and of nothing else."""
+        nodes = tuple(walk(value))
+        return not any(isinstance(node, Reduce | Index) for node in nodes) and all(
+            node.tensor in self._constants and not node.guards for node in nodes if isinstance(node, Load)
+        )
+
+    def _constant(self, tensor: Tensor, value: Expr) -> Expr | None:
+        """A value of constants as a literal, or as an element of a constant of its own; None where it has numbers that
+        are no ordinary floats, or more of them than what it is made of."""
+        own = tuple(axis for axis in tensor.axes if axis in free_atoms(value))
+        if any(isinstance(atom, Axis) and atom not in own for atom in free_atoms(value)):
+            return None
+        read = {node.tensor: self._constants[node.tensor] for node in loads(value)}
+        count = product(axis.extent for axis in own).constant
+        if count is None or count > max((math.prod(map(int, one.shape)) for one in read.values()), default=1):
+            return None
+        axes = tuple(Axis(f"i{number}", axis.extent) for number, axis in enumerate(own))
+        mapping: Mapping[Atom, object] = {old: new.dim for old, new in zip(own, axes, strict=True)}
+        body = substitute(value, mapping)  # pyright: ignore
+        key = body, axes
+        if key not in self._names:
+            name = unused(f"{tensor.name}_merged", self._taken)
+            made = folded(Tensor(name, value.dtype, axes, body, tensor.origin), read)
+            numbers = np.abs(made.read())
+            if not ((numbers == 0) | ((numbers >= SMALLEST) & (numbers <= LARGEST))).all():
+                return None
+            if not read:
+                return const(float(made.read().item()), value.dtype)
+            self._names[key] = name
+            self._graph.ledger.set_label(name, f"{self._graph.ledger.label(tensor.name)} merged")
+            self._constants[name] = self.made[name] = made
+        return load(self._names[key], value.dtype, tuple(axis.dim for axis in own))
+
+
+def _is_scaled(value: Binary) -> bool:
+    """Whether a value is divided or multiplied by a positive literal that is an ordinary float."""
+    return value.op in ("div", "mul") and isinstance(value.y, Const) and SMALLEST <= value.y.value <= LARGEST
