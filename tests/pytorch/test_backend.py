@@ -224,6 +224,18 @@ def test_strides_over_memory_with_holes_stay_in_eager_mode() -> None:
         close(torch.compile(twice, backend="opweld")(x), twice(x))
 
 
+def test_strides_over_symbolic_sizes_are_compiled() -> None:
+    def overlapping(x: torch.Tensor) -> torch.Tensor:
+        blocks = (x * 2).unflatten(1, (-1, 4)).contiguous()
+        (batch, count, *rest), (first, step, *steps) = blocks.shape, blocks.stride()
+        return blocks.as_strided((batch, 2 * count - 1, *rest), (first, step // 2, *steps)) + 1
+
+    run = torch.compile(overlapping, backend="opweld", dynamic=True, options={"strict": True})
+    for shape in ((2, 8, 3), (3, 20, 5)):
+        x = torch.randn(shape)
+        close(run(x), overlapping(x))
+
+
 def test_what_is_written_in_place_may_be_returned() -> None:
     own, right, y = torch.ones(2, 3, 4).mT, torch.ones(2, 3, 4).mT, torch.randn(2, 4, 1)
     found = compiled(lambda x, y: x.add_(y))(own, y)

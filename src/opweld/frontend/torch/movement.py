@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opweld.errors import UnsupportedError
-from opweld.frontend.torch.builder import Array, Builder, Scalar, Value, settled
+from opweld.frontend.torch.builder import Builder, Scalar, Value, settled
 from opweld.frontend.torch.rows import aten
 from opweld.tensor.dtype import DType
 
@@ -385,7 +385,7 @@ def as_strided_copy(
     """The same in memory of its own."""
     base = b.bases.get(x, x)
     places = _strided_places(b, base, size, stride, b.known[x].storage_offset(), storage_offset)
-    return b.op("Gather", _memory(b, base), b.constant(places), axis=0)
+    return b.op("Gather", _memory(b, base), places, axis=0)
 
 
 @aten("as_strided_scatter.default")
@@ -393,35 +393,73 @@ def as_strided_scatter(
     b: Builder, x: Value, src: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Value:
     """x with the same elements of its memory replaced."""
-    places = _strided_places(b, x, size, stride, b.known[x].storage_offset(), storage_offset).reshape(-1)
+    places = _strided_places(b, x, size, stride, b.known[x].storage_offset(), storage_offset)
     part = b.reshape(b.cast(src, b.dtype), [-1])
-    found = b.op("ScatterElements", _memory(b, x), b.constant(places), part, axis=0)
+    found = b.op("ScatterElements", _memory(b, x), b.reshape(places, [-1]), part, axis=0)
     order = _memory_order(b, x)
     sizes = b.sizes(x)
     found = b.reshape(found, [sizes[axis] for axis in order])
     return b.op("Transpose", found, perm=[order.index(axis) for axis in range(len(order))])
 
 
+@aten("sym_stride.int")
+def stride_along(b: Builder, x: Value, dim: int) -> Value:
+    """How far apart in memory neighbours along an axis are."""
+    axis = b.axis(dim, b.rank(x))
+    step = b.known[x].stride()[axis]
+    if isinstance(step, int):
+        return b.constant(step, DType.I64)
+    order = _memory_order(b, x)
+    after = order[order.index(axis) + 1 :]
+    if not _is_certain(step == math.prod(b.shape(x)[own] for own in after)):
+        raise UnsupportedError(f"node {b.name!r}: the stride of an axis of a single element")
+    return b.op("ReduceProd", b.ints([b.sizes(x)[own] for own in after]), keepdims=0, dtype=DType.I64)
+
+
+@aten("sym_storage_offset.default")
+def storage_offset(b: Builder, x: Value) -> Value:
+    """Where a tensor begins in its storage."""
+    return b.constant(b.static(b.known[x].storage_offset(), "an offset"), DType.I64)
+
+
+def _is_certain(condition: Any) -> bool:
+    """Whether a condition of symbolic sizes holds for all of them that a program is called with."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)
+
+
 def _are_same_elements(one: Any, other: Any) -> bool:
     """Whether two tensors over one memory hold all of the same elements in row-major order, for any symbolic sizes: a
     mean over pictures whose channels are innermost in memory says its strides so."""
-    from torch.fx.experimental.symbolic_shapes import statically_known_true as known
-
-    if not known(one.numel() == other.numel()) or not known(one.storage_offset() == other.storage_offset()):
+    if not _is_certain(one.numel() == other.numel()) or not _is_certain(one.storage_offset() == other.storage_offset()):
         return False
     for tensor in (one, other):
         expected = 1
         for size, step in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
-            if not known(size == 1) and not known(step == expected):
+            if not _is_certain(size == 1) and not _is_certain(step == expected):
                 return False
             expected *= size
     return True
 
 
 def _memory_order(b: Builder, x: Value) -> list[int]:
-    """The axes of a tensor from the one with the largest stride on."""
-    strides = b.known[x].stride()
-    return sorted(range(len(strides)), key=lambda axis: (-strides[axis], axis))
+    """The axes of a tensor from the one with the largest stride on. Each place of its memory, from the first on, has to
+    hold one of its elements, for any symbolic sizes: UnsupportedError where that is not certain."""
+    sizes, strides = b.known[x].shape, b.known[x].stride()
+    expected: Any = 1
+    order: list[int] = []
+    left = list(range(len(sizes)))
+    while left:
+        one = (axis for axis in reversed(left) if _is_certain(sizes[axis] == 1))
+        fits = (axis for axis in reversed(left) if _is_certain(strides[axis] == expected))
+        axis = next(one, next(fits, None))
+        if axis is None:
+            raise UnsupportedError(f"node {b.name!r}: strides over memory with holes")
+        left.remove(axis)
+        order.insert(0, axis)
+        expected *= sizes[axis]
+    return order
 
 
 def _memory(b: Builder, x: Value) -> Value:
@@ -435,36 +473,40 @@ def _strided_places(
     x: Value,
     size: Sequence[Size],
     stride: Sequence[Size],
-    own_offset: Size,
+    own_offset: Any,
     storage_offset: Size | None,
-) -> Array:
-    """Places in the memory of x, which must lie in it without holes. Offsets are counted from where its storage
-    begins, which need not be where x does."""
-    known = b.known[x]
-    numbers = [*size, *stride, *known.shape, *known.stride(), own_offset, known.storage_offset()]
-    if not all(isinstance(number, int) for number in numbers) or not lies_without_holes(known):
-        raise UnsupportedError(f"node {b.name!r}: strides over memory with holes, or of symbolic sizes")
-    given = own_offset if storage_offset is None else storage_offset
-    offset = b.static(given, "an offset") - known.storage_offset()
+) -> Value:
+    """Places in the memory of x, an integer for each element. Offsets are counted from where its storage begins, which
+    need not be where x does. Those that symbolic sizes and strides tell are computed. What may be beyond x is checked
+    where it is read."""
+    first = b.static(b.known[x].storage_offset(), "an offset")
+    given = b.static(own_offset if storage_offset is None else storage_offset, "an offset") - first
+    if any(isinstance(own, Value) for own in (*size, *stride)):
+        return _computed_places(b, size, stride, given)
     sizes, steps = [b.static(own, "a size") for own in size], [b.static(own, "a stride") for own in stride]
-    places = np.full((1,) * len(sizes), offset, np.int64)
+    places = np.full((1,) * len(sizes), given, np.int64)
     for axis, (own, step) in enumerate(zip(sizes, steps, strict=True)):
-        shape = [1] * len(sizes)
-        shape[axis] = own
-        places = places + (np.arange(own) * step).reshape(shape)
-    if places.size and (places.min() < 0 or places.max() >= np.prod(known.shape, dtype=np.int64)):
+        places = places + (np.arange(own) * step).reshape(_along(axis, own, len(sizes)))
+    count: Any = math.prod(b.known[x].shape)
+    if places.size and (places.min() < 0 or (isinstance(count, int) and places.max() >= count)):
         raise UnsupportedError(f"node {b.name!r}: strides beyond the tensor")
-    return places.reshape(sizes)
+    return b.constant(places.reshape(sizes))
 
 
-def lies_without_holes(tensor: Any) -> bool:
-    """Whether each place of a tensor's memory, from the first on, holds one of its elements. Sizes are fixed."""
-    expected = 1
-    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1 and step != expected:
-            return False
-        expected *= size
-    return True
+def _computed_places(b: Builder, size: Sequence[Size], stride: Sequence[Size], offset: int) -> Value:
+    """The offset and, of each axis, the index times its stride."""
+    zero, one = b.constant(0, DType.I64), b.constant(1, DType.I64)
+    places = b.constant(offset, DType.I64)
+    for axis, (own, step) in enumerate(zip(size, stride, strict=True)):
+        index = b.op("Range", zero, b.cast(own, DType.I64), one, dtype=DType.I64)
+        part = b.op("Mul", index, b.cast(step, DType.I64), dtype=DType.I64)
+        places = b.op("Add", places, b.reshape(part, _along(axis, -1, len(size))), dtype=DType.I64)
+    return places
+
+
+def _along(axis: int, size: int, rank: int) -> list[int]:
+    """Sizes of 1 but for that of an axis."""
+    return [size if own == axis else 1 for own in range(rank)]
 
 
 @aten("unfold.default", "unfold_copy.default")
