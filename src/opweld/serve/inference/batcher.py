@@ -27,9 +27,10 @@ _KINDS: Final = 64
 _USEFUL: Final = 0.1
 """A run in which what is fixed is a smaller part gains too little from further rows for all that wait for its end."""
 
-_EFFICIENT: Final = 0.7
+_EFFICIENT: Final = 0.5
 """A run has further threads while all together do useful work for such a part of their time; with less, another run
-makes more of them."""
+makes more of them. Two threads have it where they are faster than one: not more, as first runs of a size, which make
+its plan, would tell that they are not worth it, and so none would follow."""
 
 _TRIALS: Final = 1 / 128
 """Part of the time of runs that goes to numbers of threads which seem to be worse: what is known of them, perhaps from

@@ -297,18 +297,19 @@ def used_threads(batcher: Batcher, seconds: Callable[[int, int], float], *, at_o
 def test_threads_that_were_slow_beside_other_work_are_used_again(slow: int, at_once: int) -> None:
     """Alone, a call is answered soonest by both processors, and of two calls each by one."""
     batcher = known(threads=(1, 2), processors=2, useful=0.75)
-    for _ in range(16):
-        batcher.cost("k", slow).observe(4, 10 * (FIXED + EACH * 4))
+    for rows in (1, 2, 4, 8) * 16:
+        batcher.cost("k", slow).observe(rows, 10 * (FIXED + EACH * rows))
     speedup = {1: 1.0, 2: 1.5 if at_once == 1 else 1.1}
     used = used_threads(batcher, lambda rows, n: (FIXED + EACH * rows) / speedup[n], at_once=at_once, turns=4000)
     best = 2 if at_once == 1 else 1
     assert used[:10] == [3 - slow] * 10 and used[-200:].count(best) >= 198
 
 
-@pytest.mark.parametrize("useful", [0.2, 0.6])
+@pytest.mark.parametrize("useful", [0.2, 0.45])
 def test_threads_that_make_bad_use_of_their_processors_are_tried_for_a_small_part_of_the_time(useful: float) -> None:
     batcher = known(threads=(1, 2), processors=2, useful=useful)
-    used = used_threads(batcher, lambda rows, n: (FIXED + EACH * rows) / max(1, n * useful), at_once=1, turns=4000)
+    speedup = {1: 1.0, 2: 2 * useful}
+    used = used_threads(batcher, lambda rows, n: (FIXED + EACH * rows) / speedup[n], at_once=1, turns=4000)
     assert 0 < used.count(2) <= 4000 / 128 * 1.2  # shorter ones are tried more often
 
 
