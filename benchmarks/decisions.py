@@ -42,6 +42,7 @@ PROGRAMS = programs.PROGRAMS | {
 UNMET: dict[str, str] = {
     "simplify.fold": "programs are compiled from after simplification on; see tests/unit/test_folding.py",
     "fuse.precision": "answers are rounded by what it permits; see tests/unit/fuse/test_precision.py",
+    "fuse.denormal": "no program has denormal weights; see tests/unit/fuse/test_denormals.py",
     "schedule.tile": "programs of a GPU have it; see tests/backends/test_cuda.py",
     "schedule.unit": "no generic target has a matrix unit; see tests/unit/tile/test_matrix.py",
     "version.size": "a program is compiled, and no versions of it; see tests/unit/test_versions.py",

@@ -35,6 +35,7 @@ RULES: dict[str, DecisionRule] = {
         "basic", "floats", "sums of integers, of 8 or 16 bits or in whole floats, scaled after it"
     ),
     "fuse.precision": DecisionRule("basic", "fp32", "operands rounded to bf16 or tf32, or weights to int8 or int4"),
+    "fuse.denormal": DecisionRule("basic", "as they are", "denormal weights scaled by 2 ** 23, and their sums back"),
     "fuse.prologue": DecisionRule("none", "in memory", "computed by the contraction that multiplies it, in registers"),
     "fuse.chain": DecisionRule("basic", "separate", "computed inside the user"),
     "fuse.epilogue": DecisionRule("basic", "separate", "computed on the accumulators"),
@@ -91,6 +92,7 @@ STORAGE_RULES = frozenset(
     (
         "fuse.integer",
         "fuse.precision",
+        "fuse.denormal",
         "fuse.prologue",
         "place.order",
         "place.pack",

@@ -2,7 +2,8 @@
 
 1. views     data movement (transpose, slice, pad) becomes index arithmetic in the tensors that load it;
 2. integers  contractions of quantized values become integer contractions, with scales and zero points moved out of the
-             sum; operands of other contractions are rounded to bfloat16 where the program permits it;
+             sum; operands of other contractions are rounded to bfloat16 where the program permits it; of those that
+             stay float32, denormal weights are scaled;
 3. prologues an operand of a contraction that is computed from a narrower type is converted in registers, or once
              in memory;
 4. chains    an elementwise tensor with one elementwise user is inlined into it;
@@ -30,6 +31,7 @@ users and facts up to date, `order` tests whether fusing would make a cycle, and
 from __future__ import annotations
 
 from opweld.fuse.chains import fold_chains
+from opweld.fuse.denormals import scale_denormals
 from opweld.fuse.epilogues import fold_epilogues
 from opweld.fuse.grouping import join_rows
 from opweld.fuse.integers import integer_products
@@ -59,6 +61,8 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
         program = widen_in_readers(program)
     program = integer_products(program, expected, target, ledger)
     program = reduce_precision(program, expected, target, ledger)
+    if target.kind == "cpu":  # GPUs multiply denormal numbers as fast as others
+        program = scale_denormals(program, ledger)
     graph = UseDef(place_prologues(program, expected, target, ledger), expected, target, ledger)
     fold_chains(graph)
     fold_epilogues(graph)

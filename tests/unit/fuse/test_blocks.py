@@ -22,7 +22,7 @@ TARGET = Target.of("x86-64-v4")
 def joined(
     text: str, disable: tuple[str, ...] = (), pins: Mapping[str, str] | None = None
 ) -> tuple[list[Region], list[Decision]]:
-    program = parse_program(text)
+    program = with_data(parse_program(text))
     ledger = Ledger(disable, pins=pins)
     regions = join_blocks(
         partition(program, expected_sizes(program), TARGET, ledger), expected_sizes(program), TARGET, ledger

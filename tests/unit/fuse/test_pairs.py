@@ -25,7 +25,7 @@ V4 = Target.of("x86-64-v4")
 
 
 def joined(text: str, pins: dict[str, str] | None = None) -> tuple[Regions, list[Decision]]:
-    program, ledger = parse_program(text), Ledger(pins=pins)
+    program, ledger = with_data(parse_program(text)), Ledger(pins=pins)
     expected = expected_sizes(program)
     regions = join_blocks(partition(program, expected, V4, ledger), expected, V4, ledger)
     regions = join_pairs(regions, expected, V4, ledger)

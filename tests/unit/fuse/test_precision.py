@@ -17,7 +17,7 @@ from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.text import print_program
 from opweld.tile.text import print_kernel
-from tests.unit.tile.pipeline import Compiled, compile_with, run
+from tests.unit.tile.pipeline import Compiled, compile_with, run, with_data
 from tests.unit.tile.programs import convolution, narrow, rounded
 
 RULE = "fuse.precision"
@@ -138,7 +138,7 @@ def test_sums_without_whole_words_are_not_rounded() -> None:
 def test_without_instructions_for_it_bytes_decide(target: Target) -> None:
     for rows, taken in ((64, "fp32"), (1, "bf16")):
         ledger = Ledger()
-        compile_with(parse_program(rounded(rows, 4096, 4096)), ledger, target)
+        compile_with(with_data(parse_program(rounded(rows, 4096, 4096))), ledger, target)
         assert {d.taken for d in ledger if d.rule == RULE} == {taken}
 
 

@@ -14,12 +14,13 @@ from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import Tensor
+from tests.unit.tile.pipeline import with_data
 
 TARGET = Target.of("x86-64-v4")
 
 
 def decided(text: str, rule: str) -> list[Decision]:
-    program, ledger = parse_program(text), Ledger()
+    program, ledger = with_data(parse_program(text)), Ledger()
     partition(program, expected_sizes(program), TARGET, ledger)
     return [decision for decision in ledger if decision.rule == rule]
 

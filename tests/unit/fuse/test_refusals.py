@@ -17,13 +17,14 @@ from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram, item_inputs
 from tests.unit.fuse.programs import SIZE, Builder, random_program
 from tests.unit.tile import programs
+from tests.unit.tile.pipeline import with_data
 
 TARGET = Target.of("x86-64-v4")
 
 
 def refused(program: TensorProgram | str) -> list[tuple[str, dict[str, int | str]]]:
     ledger = Ledger()
-    parsed = parse_program(program) if isinstance(program, str) else program
+    parsed = with_data(parse_program(program)) if isinstance(program, str) else program
     partition(parsed, expected_sizes(parsed), TARGET, ledger)
     return [(decision.rule, dict(decision.failed)) for decision in ledger if decision.failed]
 
