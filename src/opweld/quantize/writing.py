@@ -68,8 +68,9 @@ class Writer:
         # A bias that has not as many digits as its steps ask for widens the weights' scales.
         if bias is not None and ranges and layer.axis is not None:
             least = least_weight_scales(bias, ranges[layer.data].scale)
-            if (least > weights.scales).any():
-                weights = codes_of(self._graph, layer, self._reduced, least)
+            wide = least > weights.scales
+            if wide.any():
+                weights = _replaced(weights, codes_of(self._graph, layer, self._reduced, least), wide)
         renamed[layer.weights] = self._dequantized(layer, weights)
         if bias is None:
             return
@@ -125,6 +126,14 @@ class Writer:
         return self._edits.store_tensor(
             TensorProto(name=name, data_type=kind, dims=held.shape, raw_data=packed_int4(held))
         )
+
+
+def _replaced(weights: Weights, others: Weights, channels: NDArray[np.bool_]) -> Weights:
+    """Weights with those of others in some channels; the rest stay as rounded, which their bias makes up for."""
+    assert weights.axis is not None
+    along = channels.reshape([-1 if i == weights.axis else 1 for i in range(weights.codes.ndim)])
+    codes, scales = np.where(along, others.codes, weights.codes), np.where(channels, others.scales, weights.scales)
+    return Weights(codes, scales, weights.axis)
 
 
 def _equal(one: Weights, other: Weights) -> bool:
