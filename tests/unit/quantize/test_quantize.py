@@ -536,3 +536,21 @@ def test_the_command(tmp_path: Path) -> None:
     assert answer.exit_code == 0, answer.output
     assert "MiB" in answer.output and "high" in answer.output
     onnx.checker.check_model(onnx.load(out))
+
+
+def test_a_channel_whose_bias_widens_its_scale_leaves_the_others_as_they_were_rounded() -> None:
+    model = network()
+    weights = numpy_helper.to_array(model.graph.initializer[1]).copy()
+    weights[0] = 1e-9
+    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(weights, "w2"))
+    model.graph.initializer[2].CopyFrom(numpy_helper.from_array(np.full(6, 50, np.float32), "b2"))
+    data = samples(6)
+    for sample in data:
+        sample["x"] = (0.05 * sample["x"] + sample["x"].mean(axis=(2, 3), keepdims=True) * 8).astype(np.float32)
+    made = opweld.quantize(model, data)
+    assert made.rounding == "gptq"
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.model.graph.initializer}
+    nearest = quantize_weights(weights, 0)
+    assert stored["w2_scale"][0] > nearest.scales[0], "its bias has too many steps"
+    np.testing.assert_array_equal(stored["w2_scale"][1:], nearest.scales[1:])
+    assert (stored["w2_quantized"][1:] != nearest.codes[1:]).any()
