@@ -43,6 +43,7 @@ UNMET: dict[str, str] = {
     "simplify.fold": "programs are compiled from after simplification on; see tests/unit/test_folding.py",
     "fuse.precision": "answers are rounded by what it permits; see tests/unit/fuse/test_precision.py",
     "fuse.denormal": "no program has denormal weights; see tests/unit/fuse/test_denormals.py",
+    "fuse.requantize": "no program quantises a sum; see tests/unit/fuse/test_requantization.py",
     "schedule.tile": "programs of a GPU have it; see tests/backends/test_cuda.py",
     "schedule.unit": "no generic target has a matrix unit; see tests/unit/tile/test_matrix.py",
     "version.size": "a program is compiled, and no versions of it; see tests/unit/test_versions.py",

@@ -41,6 +41,9 @@ RULES: dict[str, DecisionRule] = {
     "fuse.epilogue": DecisionRule("basic", "separate", "computed on the accumulators"),
     "fuse.scale": DecisionRule("basic", "before the sums", "after the sums, which read what was there before"),
     "fuse.table": DecisionRule("extended", "computed", "looked up in a table of the function's 256 values"),
+    "fuse.requantize": DecisionRule(
+        "basic", "scales one after the other", "what scales a sum and the scale of its byte are one factor"
+    ),
     "fuse.rows": DecisionRule("extended", "separate", "computed with the row"),
     "fuse.block": DecisionRule("extended", "separate", "computed in the same kernel, part by part, through scratch"),
     "place.order": DecisionRule("all", "row-major", "lanes innermost, or in the order of its operand"),
@@ -94,6 +97,7 @@ STORAGE_RULES = frozenset(
         "fuse.precision",
         "fuse.denormal",
         "fuse.prologue",
+        "fuse.requantize",
         "place.order",
         "place.pack",
         "schedule.algorithm",

@@ -24,6 +24,7 @@ import numpy as np
 
 from opweld.fuse.prologues import folded
 from opweld.fuse.use_def import UseDef
+from opweld.ledger import Alternative
 from opweld.tensor.dim import Atom, Axis, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
@@ -48,6 +49,9 @@ from opweld.tensor.expr import (
 )
 from opweld.tensor.program import Constant, Tensor, unused
 
+RULE = "fuse.requantize"
+"""The rule of every decision here."""
+
 SMALLEST, LARGEST = 2.0**-100, 2.0**100
 """Magnitudes of factors, 0 apart, between which they and their products by a scale are ordinary floats."""
 
@@ -55,8 +59,7 @@ _BYTES = (DType.U8, DType.I8)
 
 
 def merge_scales(graph: UseDef) -> None:
-    """Divides what scales and shifts sums by the scale that the result is divided by, without a decision: it takes less
-    of everything."""
+    """Divides what scales and shifts sums by the scale that the result is divided by, each a decision in the ledger."""
     merging = _Merging(graph)
     made: list[Tensor] = []
     for name in graph.items:
@@ -64,7 +67,7 @@ def merge_scales(graph: UseDef) -> None:
         if tensor is None or not graph.reduces(tensor):
             continue
         body = transform(tensor.body, lambda node, tensor=tensor: merging.merged(tensor, node))
-        if body is not tensor.body:
+        if body is not tensor.body and _decided(graph, tensor) == "one factor":
             made.append(replace(tensor, body=body))
     read = {node.tensor for tensor in made for node in loads(tensor.body)}
     graph.add_constants(constant for name, constant in merging.made.items() if name in read)
@@ -180,6 +183,17 @@ class _Merging:
             self._graph.ledger.set_label(name, f"{self._graph.ledger.label(tensor.name)} merged")
             self._constants[name] = self.made[name] = made
         return load(self._names[key], value.dtype, tuple(axis.dim for axis in own))
+
+
+def _decided(graph: UseDef, tensor: Tensor) -> str:
+    return graph.ledger.decide(
+        rule=RULE,
+        site=tensor.origin,
+        subject=(tensor.name,),
+        alternatives=(Alternative("one after the other"), Alternative("one factor")),
+        prefer="one factor",
+        reason="constants are divided when the model is compiled, and results are rounded once",
+    )
 
 
 def _is_scaled(value: Binary) -> bool:

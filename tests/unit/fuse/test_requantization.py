@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from opweld.fuse.requantization import merge_scales
+from opweld.fuse.requantization import RULE, merge_scales
 from opweld.fuse.use_def import UseDef
 from opweld.ledger import Ledger
 from opweld.schedule.expected import expected_sizes
@@ -66,8 +66,8 @@ def program_of(text: str, scale: float = 1.0) -> tuple[TensorProgram, dict[str, 
     return replace(program, constants=known), {**feeds, **data}
 
 
-def merged(program: TensorProgram) -> TensorProgram:
-    ledger = Ledger()
+def merged(program: TensorProgram, disable: tuple[str, ...] = ()) -> TensorProgram:
+    ledger = Ledger(disable)
     ledger.variant(program.name, labels(program))
     graph = UseDef(program, expected_sizes(program), Target.of("x86-64-v4"), ledger)
     merge_scales(graph)
@@ -108,6 +108,11 @@ def test_a_product_by_a_literal_is_a_scale_too() -> None:
     feeds = {name: data[name] for name in ("x", "z")}
     before, after = (next(iter(interpret(one, feeds).values())).astype(int) for one in (program, made))
     assert (before != after).mean() < 1e-3 and np.abs(before - after).max() <= 1
+
+
+def test_it_is_a_decision_that_can_be_undone() -> None:
+    program, _ = program_of(requantized(3))
+    assert print_program(merged(program, (RULE,))) == print_program(program) != print_program(merged(program))
 
 
 @pytest.mark.parametrize("why", ["scales that are no ordinary floats by the step", "a factor that is computed"])
