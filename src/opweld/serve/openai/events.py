@@ -11,9 +11,10 @@ from opweld.serve.openai.fields import StreamOptions
 DONE = b"data: [DONE]\n\n"
 
 
-def event(value: dict[str, Any]) -> bytes:
-    """An event that carries an object."""
-    return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n".encode(errors="replace")
+def event(value: dict[str, Any], name: str = "") -> bytes:
+    """An event that carries an object, with a name or without."""
+    data = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return (f"event: {name}\n" * bool(name) + f"data: {data}\n\n").encode(errors="replace")
 
 
 def usage_so_far(usage: Usage, options: StreamOptions) -> dict[str, Any]:

@@ -8,7 +8,11 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-_INT64 = 1 << 63
+INT64 = 1 << 63
+"""Seeds lie between its negative and it."""
+
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+SchemaName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
 class Fields(BaseModel):
@@ -17,9 +21,9 @@ class Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-def _shape(value: Any) -> str | None:
-    """Tag of what may be of several types of JSON."""
-    tags = {str: "(string)", list: "(array)", dict: "(object)"}
+def shape(value: Any) -> str | None:
+    """Tag of what may be of several types of JSON; objects may be made already."""
+    tags = {str: "(string)", list: "(array)", dict: "(object)", BaseModel: "(object)"}
     return next((tag for kind, tag in tags.items() if isinstance(value, kind)), None)
 
 
@@ -75,7 +79,7 @@ class Message(Fields):
     content: (
         Annotated[
             Annotated[str, Tag("(string)")] | Annotated[list[Part], Field(min_length=1), Tag("(array)")],
-            Discriminator(_shape),
+            Discriminator(shape),
         ]
         | None
     ) = None
@@ -91,7 +95,7 @@ class Message(Fields):
 class Function(Fields):
     """A function that a model may call."""
 
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    name: FunctionName
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -120,7 +124,7 @@ class ToolChoice(Fields):
 class JsonSchema(Fields):
     """A schema that an answer must fit."""
 
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    name: SchemaName
     description: str | None = None
     json_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     strict: bool | None = None
@@ -154,11 +158,11 @@ class Generation(Fields):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
-    seed: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
+    seed: Annotated[int, Field(ge=-INT64, lt=INT64)] | None = None
     stop: (
         Annotated[
             Annotated[str, Tag("(string)")] | Annotated[list[str], Field(max_length=4), Tag("(array)")],
-            Discriminator(_shape),
+            Discriminator(shape),
         ]
         | None
     ) = None
@@ -182,7 +186,7 @@ class ChatBody(Generation):
     tool_choice: (
         Annotated[
             Annotated[Literal["none", "auto", "required"], Tag("(string)")] | Annotated[ToolChoice, Tag("(object)")],
-            Discriminator(_shape),
+            Discriminator(shape),
         ]
         | None
     ) = None
@@ -233,7 +237,7 @@ class RerankBody(Fields):
     model: str
     query: str
     documents: Annotated[
-        list[Annotated[Annotated[str, Tag("(string)")] | Annotated[Document, Tag("(object)")], Discriminator(_shape)]],
+        list[Annotated[Annotated[str, Tag("(string)")] | Annotated[Document, Tag("(object)")], Discriminator(shape)]],
         Field(min_length=1),
     ]
     top_n: Annotated[int, Field(ge=1)] | None = None

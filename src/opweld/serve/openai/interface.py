@@ -14,21 +14,23 @@ from opweld.serve.metrics import Metrics
 from opweld.serve.openai.asked import model_of
 from opweld.serve.openai.chat import Chat
 from opweld.serve.openai.completions import Completions
+from opweld.serve.openai.conversation import Conversations
 from opweld.serve.openai.embeddings import Embeddings
 from opweld.serve.openai.errors import broken, faults, refuse
 from opweld.serve.openai.metrics import TokenMetrics
 from opweld.serve.openai.models import Models, Served
+from opweld.serve.openai.responses import Responses
 
 
 def openai_interface(models: Models, limits: Limits, metrics: Metrics) -> Interface:
-    """Chat, completions, embeddings and models, under /v1."""
+    """Chat, responses, completions, embeddings and models, under /v1."""
     router = APIRouter(prefix="/v1")
     listing = _Listing(models)
     tokens = TokenMetrics(models, metrics.registry)
     embeddings = Embeddings(models, limits, tokens)
-    router.add_api_route(
-        "/chat/completions", Chat(models, limits, tokens).create, methods=["POST"], response_model=None
-    )
+    conversations = Conversations(models, limits, tokens)
+    router.add_api_route("/chat/completions", Chat(conversations).create, methods=["POST"], response_model=None)
+    router.add_api_route("/responses", Responses(conversations).create, methods=["POST"], response_model=None)
     router.add_api_route(
         "/completions", Completions(models, limits, tokens).create, methods=["POST"], response_model=None
     )

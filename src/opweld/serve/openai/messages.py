@@ -10,9 +10,9 @@ from opweld.serve.openai.fields import Message, Tool
 from opweld.serve.refusal import Refusal
 
 
-def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Each with its content as one text, and arguments of calls as objects."""
-    return [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+def for_template(messages: Sequence[Message], field: str) -> list[dict[str, Any]]:
+    """Each with its content as one text, and arguments of calls as objects. `field`: what a request calls them."""
+    return [_message(message, f"{field}[{index}]") for index, message in enumerate(messages)]
 
 
 def tools_for_template(tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
