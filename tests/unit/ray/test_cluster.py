@@ -120,7 +120,12 @@ class Killer:
 
 
 def kill_writer() -> None:
-    os.kill(processes("ray::Writer")[0], signal.SIGKILL)
+    """Kills one, when there is one: those that a dead node took along are started again."""
+    end = time.monotonic() + PATIENCE_S
+    while not (found := processes("ray::Writer")):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    os.kill(found[0], signal.SIGKILL)
 
 
 def test_predictions_have_the_rows_of_the_dataset(cluster: Any, model: Path) -> None:
