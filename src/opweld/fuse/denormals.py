@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opweld.fuse.region import reductions
+from opweld.fuse.region import is_zero, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Const, Expr, Load, Reduce, binary, const, load, reduce, transform
+from opweld.tensor.expr import Binary, Expr, Load, Reduce, binary, const, load, reduce, transform
 from opweld.tensor.program import Constant, Item, Scan, Tensor, TensorProgram, item_inputs, unused
 from opweld.tensor.semantics import Array
 
@@ -124,7 +124,7 @@ class _Scaling:
         """Whether a factor is an element of a constant of float32, or 0 beyond its edges."""
         if not isinstance(factor, Load) or factor.dtype is not DType.F32 or factor.tensor not in self._constants:
             return False
-        return _is_zero(factor.fill)
+        return is_zero(factor.fill)
 
     def _decided(self, item: Tensor, w: Load) -> bool:
         """Whether weights with denormal ones among them are scaled; nothing is decided about others."""
@@ -150,7 +150,7 @@ class _Scaling:
 
     def _channels(self, x: Load, w: Load, axes: Sequence[Axis]) -> _Channels | None:
         """The channels that died: None where none has, or where operands are not indexed by them."""
-        if not _is_zero(x.fill) or x.dtype is not DType.F32:
+        if not is_zero(x.fill) or x.dtype is not DType.F32:
             return None
         for axis in axes:
             of_x = [n for n, index in enumerate(x.indices) if index.atom is axis]
@@ -214,8 +214,3 @@ def _scaled_weights(weights: Array, channels: _Channels | None) -> Array:
         return weights * np.float32(FACTOR)
     factors = np.where(channels.dead, np.float32(FACTOR), np.float32(FACTOR**2))
     return weights * factors.reshape([-1 if n == channels.w else 1 for n in range(weights.ndim)])
-
-
-def _is_zero(fill: Expr | None) -> bool:
-    """Whether what is read beyond the edges is 0, or nothing is."""
-    return fill is None or (isinstance(fill, Const) and not fill.value)

@@ -33,7 +33,7 @@ from opweld.fuse.factor_prices import lanes_and_rows
 from opweld.fuse.integer_storage import FLIPPED, IntegerStorage
 from opweld.fuse.point_sums import point_sums
 from opweld.fuse.prologues import folded
-from opweld.fuse.region import Kind, axes_in, classify, counts_words, has_words, reductions
+from opweld.fuse.region import Kind, axes_in, classify, counts_words, has_words, is_zero, reductions
 from opweld.fuse.saturation import gains_by_pairs, pairs_fit
 from opweld.fuse.steps import weights_of, without_unused
 from opweld.ledger import Alternative, Ledger, cheapest
@@ -284,7 +284,7 @@ class _Integers:
         if (problem := self._beyond_weights(item, w)) is not None:
             failed.setdefault("integers", problem)
             failed.setdefault("halves", problem)
-            if not _is_zero(x.zero):
+            if not is_zero(x.zero):
                 failed.setdefault("whole floats", problem)
         along, across = axes_in(w.element), axes_in(x.element)
         lane, rows = lanes_and_rows(item, along, across, self._expected)
@@ -369,11 +369,11 @@ class _Integers:
         before: tuple[Tensor, ...] = ()
         # (x - zx) * (w - zw) = x * w - zx * (w - zw) - x * zw
         centred = weight if w.zero is None else binary("sub", weight, w.zero)
-        if not _is_zero(x.zero):
+        if not is_zero(x.zero):
             assert x.zero is not None
             shift = self._constant(item, reduce("sum", summed.axes, centred), x.zero)
             total = binary("sub", total, shift)
-        if not _is_zero(w.zero):
+        if not is_zero(w.zero):
             assert w.zero is not None
             before, read = self._sums(item, summed, x, number)
             total = binary("sub", total, binary("mul", read, w.zero))
@@ -404,7 +404,7 @@ class _Integers:
         centred = weight if w.zero is None else binary("sub", weight, w.zero)
         factors = binary("mul", cast(x.element, summed.dtype), cast(centred, summed.dtype))
         total = reduce("sum", summed.axes, factors)
-        if not _is_zero(x.zero):
+        if not is_zero(x.zero):
             assert x.zero is not None
             shift = self._constant(item, reduce("sum", summed.axes, centred), x.zero)
             total = binary("sub", total, cast(shift, summed.dtype))
@@ -456,7 +456,3 @@ def _is_of(axes: set[Axis], *values: Expr | None) -> bool:
 
 def _negated(zero: Expr) -> Expr:
     return simplify(binary("sub", const(0, DType.I32), zero))
-
-
-def _is_zero(value: Expr | None) -> bool:
-    return value is None or (isinstance(value, Const) and value.value == 0)

@@ -193,6 +193,11 @@ class Regions:
     regions: tuple[Region, ...]
 
 
+def is_zero(value: Expr | None) -> bool:
+    """Whether a value that there may be is 0: a fill, where edges are read beyond, or a zero point."""
+    return value is None or (isinstance(value, Const) and value.value == 0)
+
+
 def reductions(body: Expr) -> list[Reduce]:
     """The reductions of an expression, inner ones first."""
     return [node for node in walk(body) if isinstance(node, Reduce)]

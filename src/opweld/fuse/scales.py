@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 
 from opweld.fuse.legality import inline
 from opweld.fuse.prices import Price
-from opweld.fuse.region import Kind, reductions
+from opweld.fuse.region import Kind, is_zero, reductions
 from opweld.fuse.use_def import UseDef, key_of, origins_of, too_much
 from opweld.tensor.algebra import simplify
 from opweld.tensor.dtype import DType
@@ -100,7 +100,7 @@ def _without(graph: UseDef, user: Tensor, scaled: _Scaled) -> Tensor | None:
         return None
     operands, factor = [product.x, product.y], 1.0
     for site in graph.sites(user, scaled.tensor.name):
-        if site not in operands or not (site.fill is None or (isinstance(site.fill, Const) and not site.fill.value)):
+        if site not in operands or not is_zero(site.fill):
             return None
         inner = inline(site, replace(scaled.tensor, body=scaled.source))
         if not isinstance(inner, Load):
