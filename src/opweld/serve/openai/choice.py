@@ -10,7 +10,7 @@ from opweld.serve.openai.answers import Answer
 from opweld.serve.openai.fields import Tool, ToolChoice
 from opweld.serve.openai.logprobs import of_chat
 from opweld.serve.openai.protocols import Tokenizer
-from opweld.serve.openai.tools import ToolCall, ToolReader
+from opweld.serve.openai.tools import ToolCall, found_in, reader_of
 
 
 class Choice:
@@ -28,7 +28,7 @@ class Choice:
         logprobs: bool,
     ) -> None:
         self._index, self._tokenizer, self._with_logprobs = index, tokenizer, logprobs
-        self._reader = ToolReader(tools, forced=chosen not in (None, "auto")) if tools else None
+        self._reader = reader_of(tools, chosen)
         # The call of the one function that was asked for ends as any answer does.
         self._end_of_calls = "stop" if isinstance(chosen, ToolChoice) else "tool_calls"
         self._calls = 0
@@ -36,7 +36,7 @@ class Choice:
 
     def whole(self, answer: Answer) -> dict[str, Any]:
         """A complete answer."""
-        found = self._found(answer.text, ended=True)
+        found = found_in(self._reader, answer.text, ended=True)
         text = "".join(one for one in found if isinstance(one, str))
         calls = [one.told() for one in found if isinstance(one, ToolCall)]
         message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
@@ -46,7 +46,7 @@ class Choice:
 
     def pieces(self, delta: Delta) -> Iterable[dict[str, Any]]:
         """What a piece of the answer adds; nothing while it may be a part of a call."""
-        found = self._found(delta.text, ended=delta.finish is not None)
+        found = found_in(self._reader, delta.text, ended=delta.finish is not None)
         if not self._begun:
             self._begun = True
             yield self._choice("delta", {"role": "assistant", "content": "", "refusal": None}, (), None)
@@ -63,11 +63,6 @@ class Choice:
             yield self._choice("delta", {"content": ""}, chosen, None)
         if delta.finish is not None:
             yield self._choice("delta", {}, (), delta.finish)
-
-    def _found(self, text: str, *, ended: bool) -> list[str | ToolCall]:
-        if self._reader is None:
-            return [text] if text else []
-        return [*self._reader.feed(text), *(self._reader.end() if ended else ())]
 
     def _choice(
         self, kind: str, content: dict[str, Any], chosen: Sequence[Chosen], finish: str | None

@@ -10,6 +10,7 @@ from opweld.llm.requests import Grammar
 from opweld.serve.limits import Limits
 from opweld.serve.openai.answers import Answers
 from opweld.serve.openai.asked import check_answers, engine_of, model_of
+from opweld.serve.openai.errors import missing
 from opweld.serve.openai.fields import ChatBody, Tool
 from opweld.serve.openai.messages import for_template, tools_for_template
 from opweld.serve.openai.metrics import TokenMetrics
@@ -92,5 +93,5 @@ def _grammar(body: ChatBody, tools: Sequence[Tool], names: Names) -> Grammar | N
         return Grammar("json")
     if form.json_schema is None or form.json_schema.json_schema is None:
         param = names.schema + ("" if form.json_schema is None else ".schema")
-        raise Refusal(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+        raise missing(param)
     return Grammar("json_schema", json.dumps(form.json_schema.json_schema))

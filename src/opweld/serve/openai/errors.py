@@ -69,7 +69,7 @@ def fault_of(kind: str, loc: Sequence[str | int], given: Any, context: Mapping[s
         return Refusal(400, message, param=param, code=code)
 
     if kind == "missing":
-        return refused(f"Missing required parameter: '{param}'.", "missing_required_parameter")
+        return missing(param)
     if kind == "extra_forbidden":
         return refused(f"Unknown parameter: '{param}'.", "unknown_parameter")
     if kind in _EXPECTED:
@@ -94,6 +94,11 @@ def fault_of(kind: str, loc: Sequence[str | int], given: Any, context: Mapping[s
         got = f"but got an array with length {len(given)} instead"
         return refused(f"Invalid '{param}': array too long. {wanted}, {got}.", "array_above_max_length")
     return refused(f"Invalid '{param}': {message}.", "invalid_value")
+
+
+def missing(param: str) -> Refusal:
+    """What a request must have and has not."""
+    return Refusal(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
 
 
 def path_of(loc: Sequence[str | int]) -> str:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-INT64 = 1 << 63
-"""Seeds lie between its negative and it."""
+_INT64 = 1 << 63
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+
 SchemaName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
@@ -145,20 +145,41 @@ class StreamOptions(Fields):
     include_obfuscation: bool | None = None
 
 
-class Generation(Fields):
-    """What chat and completions share."""
+class Sampled(Fields):
+    """What chat, completions and responses share."""
 
     model: str
     stream: bool | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    user: str | None = None
+    # beyond OpenAI's for some of them
+    seed: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+
+
+class Hosted(Fields):
+    """Where and how OpenAI runs a model, which changes nothing here."""
+
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+
+
+class Generation(Sampled):
+    """What chat and completions share."""
+
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
-    seed: Annotated[int, Field(ge=-INT64, lt=INT64)] | None = None
     stop: (
         Annotated[
             Annotated[str, Tag("(string)")] | Annotated[list[str], Field(max_length=4), Tag("(array)")],
@@ -166,15 +187,11 @@ class Generation(Fields):
         ]
         | None
     ) = None
-    user: str | None = None
     # beyond OpenAI's
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
     ignore_eos: bool | None = None
 
 
-class ChatBody(Generation):
+class ChatBody(Hosted, Generation):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -192,13 +209,7 @@ class ChatBody(Generation):
     ) = None
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] | None = None
-    # They say where and how OpenAI runs a model, and change nothing here.
-    store: bool | None = None
-    metadata: dict[str, str] | None = None
-    service_tier: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: str | None = None
+    # They change nothing here either.
     prediction: Any = None
     reasoning_effort: str | None = None
     verbosity: str | None = None

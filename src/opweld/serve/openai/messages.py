@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
+from opweld.serve.openai.errors import missing
 from opweld.serve.openai.fields import Message, Tool
 from opweld.serve.refusal import Refusal
 
@@ -30,12 +31,7 @@ def _message(message: Message, param: str) -> dict[str, Any]:
             code="invalid_type",
         )
     if message.role == "tool" and message.tool_call_id is None:
-        raise Refusal(
-            400,
-            f"Missing required parameter: '{param}.tool_call_id'.",
-            param=f"{param}.tool_call_id",
-            code="missing_required_parameter",
-        )
+        raise missing(f"{param}.tool_call_id")
     # Templates know no developers; OpenAI's older models take them for the system too.
     found: dict[str, Any] = {
         "role": "system" if message.role == "developer" else message.role,
@@ -76,12 +72,7 @@ def _content(message: Message, param: str) -> str | None:
                 code="invalid_value",
             )
         if text is None:
-            raise Refusal(
-                400,
-                f"Missing required parameter: '{param}.content[{index}].{part.type}'.",
-                param=f"{param}.content[{index}].{part.type}",
-                code="missing_required_parameter",
-            )
+            raise missing(f"{param}.content[{index}].{part.type}")
         texts.append(text)
     return "\n".join(texts)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from opweld.serve.openai.fields import INT64, Fields, FunctionName, SchemaName, shape
+from opweld.serve.openai.fields import Fields, FunctionName, Hosted, Sampled, SchemaName, shape
 
 
 class InputPart(Fields):
@@ -53,7 +53,8 @@ class InputItem(Fields):
 
 
 class FunctionTool(Fields):
-    """A function that a model may call; tools that OpenAI runs itself are told that they are not served."""
+    """A function that a model may call. The type is first: tools that OpenAI runs itself are told that they are not
+    served, and not that they have no name."""
 
     type: Literal["function"]
     name: FunctionName
@@ -92,20 +93,16 @@ class EventOptions(Fields):
     include_obfuscation: bool | None = None
 
 
-class ResponseBody(Fields):
+class ResponseBody(Hosted, Sampled):
     """POST /v1/responses."""
 
-    model: str
     input: Annotated[
         Annotated[str, Tag("(string)")] | Annotated[list[InputItem], Field(min_length=1), Tag("(array)")],
         Discriminator(shape),
     ]
     instructions: str | None = None
-    stream: bool | None = None
     stream_options: EventOptions | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: list[str] | None = None
     text: TextConfig | None = None
@@ -123,18 +120,6 @@ class ResponseBody(Fields):
     previous_response_id: str | None = None
     conversation: Any = None
     prompt: Any = None
-    # They say where and how OpenAI runs a model, and change nothing here.
-    store: bool | None = None
-    metadata: dict[str, str] | None = None
-    service_tier: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: str | None = None
+    # They change nothing here, as those of `Hosted`.
     reasoning: Any = None
     max_tool_calls: int | None = None
-    user: str | None = None
-    # beyond OpenAI's
-    seed: Annotated[int, Field(ge=-INT64, lt=INT64)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None

@@ -18,7 +18,7 @@ from opweld.serve.openai.events import event
 from opweld.serve.openai.logprobs import of_chat
 from opweld.serve.openai.output import Event, Output
 from opweld.serve.openai.response_fields import ResponseBody
-from opweld.serve.openai.tools import ToolCall, ToolReader
+from opweld.serve.openai.tools import found_in, reader_of
 from opweld.serve.openai.turns import as_chat
 from opweld.serve.visits import Visit
 
@@ -52,8 +52,7 @@ class _Writer:
         self._begun, self._output, self._count, self._with_logprobs = begun, Output(), 0, logprobs
         self._untold: list[Chosen] = []
         """Tokens whose text has not come yet."""
-        chosen = body.tool_choice
-        self._reader = ToolReader(begun.tools, forced=chosen not in (None, "auto")) if begun.tools else None
+        self._reader = reader_of(begun.tools, body.tool_choice)
         told = body.model_dump(
             include={
                 "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning", "safety_identifier",
@@ -105,10 +104,7 @@ class _Writer:
     def _added(self, text: str, chosen: Iterable[Chosen], finish: Finish | None) -> Iterator[Event]:
         """What a piece of the answer adds; `finish`: that it is the last one, and why."""
         self._untold += chosen
-        found: list[str | ToolCall] = [text] if text else []
-        if self._reader is not None:
-            found = [*self._reader.feed(text), *(self._reader.end() if finish else ())]
-        for one in found:
+        for one in found_in(self._reader, text, ended=finish is not None):
             if isinstance(one, str):
                 yield from self._output.text(one, self._logprobs())
             else:

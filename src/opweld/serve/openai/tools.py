@@ -176,6 +176,18 @@ class ToolReader:
         return calls
 
 
+def reader_of(tools: Sequence[Tool], chosen: object) -> ToolReader | None:
+    """What finds calls in an answer; None where it may have none. chosen: the request's `tool_choice`."""
+    return ToolReader(tools, forced=chosen not in (None, "auto")) if tools else None
+
+
+def found_in(reader: ToolReader | None, text: str, *, ended: bool) -> list[str | ToolCall]:
+    """The texts and calls that a piece of an answer completes; `ended`: it is the last one."""
+    if reader is None:
+        return [text] if text else []
+    return [*reader.feed(text), *(reader.end() if ended else ())]
+
+
 def _call_of(value: object) -> ToolCall | None:
     if not isinstance(value, dict):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opweld.serve.openai.errors import missing
 from opweld.serve.openai.fields import (
     Call,
     CalledFunction,
@@ -38,13 +39,7 @@ def as_chat(body: ResponseBody) -> ChatBody:
         top_logprobs=body.top_logprobs if with_logprobs else None,
         response_format=_form(None if body.text is None else body.text.format),
         tools=[
-            Tool(
-                type="function",
-                function=Function(
-                    name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict
-                ),
-            )
-            for tool in body.tools or ()
+            Tool(type="function", function=Function(**tool.model_dump(exclude={"type"}))) for tool in body.tools or ()
         ]
         or None,
         tool_choice=choice
@@ -110,14 +105,14 @@ def _messages(body: ResponseBody) -> list[Message]:
 
 def _message(item: InputItem, at: str) -> Message:
     if item.role is None:
-        raise _missing(f"{at}.role")
+        raise missing(f"{at}.role")
     return Message(role=item.role, content=_text(item.content, f"{at}.content"))
 
 
 def _text(content: str | Sequence[InputPart] | None, at: str) -> str:
     """A content as one text."""
     if content is None:
-        raise _missing(at)
+        raise missing(at)
     if isinstance(content, str):
         return content
     texts: list[str] = []
@@ -136,9 +131,5 @@ def _text(content: str | Sequence[InputPart] | None, at: str) -> str:
 
 def _needed(value: str | None, param: str) -> str:
     if value is None:
-        raise _missing(param)
+        raise missing(param)
     return value
-
-
-def _missing(param: str) -> Refusal:
-    return Refusal(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
