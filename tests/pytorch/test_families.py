@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
 import torch
 
+from tests.pytorch.families.configurations import small
 from tests.pytorch.families.family import shortened
+
+
+@dataclass
+class _Plain:
+    attribute_map: ClassVar[dict[str, str]] = {"n_layer": "num_hidden_layers"}
+    model_type: ClassVar[str] = "plain"
+    hidden_size: int = 4096
+    num_hidden_layers: int = 40
+    own: int = 7
+
+
+@dataclass
+class _Mixed(_Plain):
+    model_type: ClassVar[str] = "mixed"
+    layer_types: list[str] = field(default_factory=lambda: [*["sliding"] * 5, "full"] * 4)
+    mlp_layer_types: list[str] = field(default_factory=lambda: ["dense"] * 24)
+    text_config: Any = None
+
+
+def test_a_configuration_is_small_by_the_names_that_it_has() -> None:
+    assert small(_Plain()) == {"hidden_size": 32, "num_hidden_layers": 1, "n_layer": 1}
+
+
+def test_a_configuration_has_a_layer_of_each_kind_and_small_ones_within_it() -> None:
+    found = small(_Mixed(text_config=_Plain()))
+    assert found["layer_types"] == ["sliding", "full"]
+    assert found["mlp_layer_types"] == ["dense", "dense"]
+    assert found["num_hidden_layers"] == found["n_layer"] == 2
+    assert found["text_config"] == {"model_type": "plain", **small(_Plain())}
 
 
 def _sizes(module: torch.nn.Sequential) -> list[tuple[int, int]]:

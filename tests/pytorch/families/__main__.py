@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import gc
 import json
 import logging
 import os
@@ -47,7 +48,7 @@ def chosen(names: set[str]) -> Iterator[Family]:
                 print(f"{source}: {error}", flush=True)
 
 
-def verdicts(family: Family, seconds: int, options: dict[str, Any]) -> list[Verdict]:
+def verdicts(family: Family, seconds: int, options: dict[str, Any], once: bool) -> list[Verdict]:
     """What became of a family, within so many seconds of this process's own: what runs beside it does not count."""
 
     def late(*_: Any) -> None:
@@ -65,7 +66,7 @@ def verdicts(family: Family, seconds: int, options: dict[str, Any]) -> list[Verd
             with torch.no_grad():
                 for fed in inputs:
                     module(**fed)
-        found.extend(judged(module, inputs, options))
+        found.extend(judged(module, inputs, options, once=once))
     except Exception as error:  # noqa: BLE001 - a library raises what it likes
         found.append(("eager mode", "absent", said(error)))
     finally:
@@ -90,10 +91,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.pytorch.families", description=__doc__)
     parser.add_argument("names", nargs="*", help="sources or families; all where none is named")
     parser.add_argument("--interpret", action="store_true", help="with the interpreter: what rows mean, not C")
+    parser.add_argument(
+        "--once", action="store_true", help="torch.compile is told which sizes differ: one trace a model"
+    )
     parser.add_argument("--seconds", type=int, default=300, help="the most processor time that a family may take")
     parser.add_argument("--results", type=Path, help="a file of JSON lines; what it has is not run again")
     given = parser.parse_args()
     logging.getLogger("torch").setLevel(logging.ERROR)
+    # Tracers make much and drop little: collections are a sixth of a large model's time.
+    gc.set_threshold(100_000, 50, 50)
     done: dict[str, list[Verdict]] = {}
     if given.results and given.results.exists():
         done = dict(json.loads(line) for line in given.results.read_text().splitlines())
@@ -107,7 +113,7 @@ def main() -> int:
             if found is None:
                 if given.results:  # a crash of the process is a finding, which the next line replaces
                     _add(given.results, key, [("either", "failed", "the process ended")])
-                found = verdicts(family, given.seconds, options)
+                found = verdicts(family, given.seconds, options, given.once)
                 if given.results:
                     _add(given.results, key, found)
                 for door, verdict, what in found:

@@ -23,11 +23,16 @@ Verdict = tuple[str, str, str]
 """(door, verdict, what there is to say)."""
 
 
-def judged(module: torch.nn.Module, inputs: Sequence[Inputs], options: dict[str, Any]) -> Iterator[Verdict]:
+def judged(
+    module: torch.nn.Module, inputs: Sequence[Inputs], options: dict[str, Any], *, once: bool = False
+) -> Iterator[Verdict]:
     """Of each door: *right* where every answer at both shapes is as close to eager mode as float32 lets it be, *in
-    part* where nodes stayed in eager mode, *in graphs* where Dynamo made several of the module."""
+    part* where nodes stayed in eager mode, *in graphs* where Dynamo made several of the module. once: `torch.compile`
+    is told which sizes differ, and need not trace again at the second shape."""
     with torch.no_grad():
         expected = [_tensors(module(**fed)) for fed in inputs]
+        if once:
+            pytree.tree_map(_mark, inputs[0], inputs[1])
         for door, run in (("torch.compile", _by_torch), ("opweld.compile", _by_opweld)):
             try:
                 with warnings.catch_warnings(record=True) as caught:
@@ -70,8 +75,16 @@ def _dynamic(first: Any, second: Any) -> Any:
     """What `dynamic_shapes` says of an argument: the axes whose sizes differ."""
     if not isinstance(first, torch.Tensor):
         return None
-    differ = [axis for axis, (a, b) in enumerate(zip(first.shape, second.shape, strict=True)) if a != b]
-    return dict.fromkeys(differ, torch.export.Dim.AUTO)
+    return dict.fromkeys(_differ(first, second), torch.export.Dim.AUTO)
+
+
+def _mark(first: Any, second: Any) -> None:
+    if isinstance(first, torch.Tensor):
+        torch._dynamo.maybe_mark_dynamic(first, _differ(first, second))
+
+
+def _differ(first: torch.Tensor, second: torch.Tensor) -> list[int]:
+    return [axis for axis, (a, b) in enumerate(zip(first.shape, second.shape, strict=True)) if a != b]
 
 
 def _run(model: opweld.Model, fed: Inputs) -> list[torch.Tensor]:
