@@ -82,6 +82,10 @@ class IntegerStorage:
         """An element of a value, with 16 bits."""
         return self._stored(element, HALVES)
 
+    def words(self, name: str) -> str:
+        """The name of a constant with 32 bits."""
+        return self._folded(name, "words", DType.I32, lambda byte: cast(byte, DType.I32))
+
     def halves(self, name: str) -> str:
         """The name of a constant with 16 bits."""
         return self._folded(name, HALVES, DType.I16, _widened)

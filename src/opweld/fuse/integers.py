@@ -9,7 +9,8 @@ and QLinearConv subtract). Of constant weights the sums are computed when the mo
 operand, which weights with a zero point need, are a tensor of their own.
 
 Where instructions for that do not serve, as in a window, and sums are not long, floats hold the integers: what is
-summed is shifted and scaled then, not each element.
+summed is shifted and scaled then, not each element. With VNNI an instruction multiplies and adds integers of 16 bits,
+too: a window's are words of a single number ("singles"), and what it reads need not be made floats.
 
 The integers are exact, so that the result is rounded less often than that of floats. x is unsigned and w signed, as
 instructions for dot products of bytes want them (VNNI): a signed x has its highest bit flipped, and is 128 more; an
@@ -37,7 +38,7 @@ from opweld.fuse.region import Kind, axes_in, classify, counts_words, has_words,
 from opweld.fuse.saturation import gains_by_pairs, pairs_fit
 from opweld.fuse.steps import weights_of, without_unused
 from opweld.ledger import Alternative, Ledger, cheapest
-from opweld.schedule.cost import LAUNCH, Product, core_of, fetched_product, traffic
+from opweld.schedule.cost import LAUNCH, Product, core_of, dot_products, fetched_product, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
@@ -77,6 +78,8 @@ LONGEST = LARGEST // 255**2
 """Products of bytes whose sum an int32 holds."""
 MOST_ZERO = 255
 """A number that is a zero point: of a byte, or what an unsigned one is moved by to be a signed one's."""
+SAVED = 0.1
+"""The part of a window of integers in float32 that making floats of these takes."""
 WHOLE = {DType.F32: 2**24, DType.F64: 2**53}
 """The integers up to this one are floats."""
 
@@ -168,7 +171,13 @@ class _Integers:
         way = self._decided(item, summed, x, w, held)
         if way == "floats":
             return (item,)
-        make = {"whole floats": self._whole, "integers": self._total, "halves": self._halves}[way]
+        made_by = {
+            "whole floats": self._whole,
+            "integers": self._total,
+            "halves": self._halves,
+            "singles": self._singles,
+        }
+        make = made_by[way]
         before, total = make(item, summed, x, w)
         return (*before, replace(item, body=transform(item.body, lambda node: total if node is summed else None)))
 
@@ -281,9 +290,18 @@ class _Integers:
             failed["halves"] = f"no axis of the sum counts neighbours of both operands, {HALF} at a time"
         if known is None or known * x.largest * w.reach > WHOLE[summed.dtype]:
             failed["whole floats"] = f"sums may be no whole {summed.dtype.short}"
+        if kind is Kind.WINDOW:
+            if known is None or known * x.reach * w.reach > LARGEST:
+                failed["singles"] = failed["integers"]
+            elif dot_products("dot2i", self._target) > 1:
+                failed["singles"] = "the target has no instruction that multiplies integers and adds them"
+            elif not is_zero(w.zero):
+                failed["singles"] = "weights have a zero point"
         if (problem := self._beyond_weights(item, w)) is not None:
             failed.setdefault("integers", problem)
             failed.setdefault("halves", problem)
+            if kind is Kind.WINDOW:
+                failed.setdefault("singles", problem)
             if not is_zero(x.zero):
                 failed.setdefault("whole floats", problem)
         along, across = axes_in(w.element), axes_in(x.element)
@@ -300,18 +318,23 @@ class _Integers:
         words = fetched_product(bytes_, elements, held)
         doubled = fetched_product(halves, 2 * elements, max(held, 2 * elements)) + self._stored_wide(x.element)
         whole = fetched_product(floats, 4 * elements, max(held, 4 * elements))
-        alternatives = (
+        one = replace(floats, dtype=DType.I32, dot="dot2i")
+        singles = fetched_product(one, 4 * elements, max(held, 4 * elements)) * (1 - SAVED)
+        alternatives = [
             Alternative("floats", seconds=whole + shifted),
             Alternative("integers", seconds=None if "integers" in failed else words),
             Alternative("halves", seconds=None if "halves" in failed else doubled),
             Alternative("whole floats", seconds=None if "whole floats" in failed else whole),
-        )
+        ]
+        if kind is Kind.WINDOW:
+            alternatives.append(Alternative("singles", seconds=None if "singles" in failed else singles))
         best = cheapest(alternatives).name
         reasons = {
             "integers": f"{WORD} products of bytes are summed at once",
             "halves": f"{HALF} products are summed at once of bytes that are stored with 16 bits; {WORD} would be of "
             f"weights that cannot saturate ({REDUCE})",
             "whole floats": "sums of integers, which floats hold exactly: elements are not shifted and scaled",
+            "singles": "products of a window are summed as integers, one by one, and what it reads is not made floats",
             "floats": failed.get("integers", "sums of bytes take no less time"),
         }
         return self._ledger.decide(
@@ -361,18 +384,26 @@ class _Integers:
         weight = cast(load(self._storage.signed(w.element.tensor), DType.I8, w.element.indices), DType.I32)
         return self._corrected(item, summed, x, w, cast(self._storage.unsigned(x.element), DType.I32), weight)
 
+    def _singles(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
+        """The same of words that hold a single number: unsigned ones of x, and those of w."""
+        if x.element.dtype is DType.I8:
+            x = x.shifted(const(FLIPPED, DType.I32), FLIPPED, FLIPPED)
+        weight = load(self._storage.words(w.element.tensor), DType.I32, w.element.indices)
+        return self._corrected(item, summed, x, w, cast(self._storage.unsigned(x.element), DType.I32), weight, "dot2i")
+
     def _corrected(
-        self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized, number: Expr, weight: Expr
+        self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized, number: Expr, weight: Expr, op: str = "mul"
     ) -> tuple[tuple[Tensor, ...], Expr]:
         """The sum of products of integers, which are x and w as they are stored, without zero points and scaled."""
-        total = reduce("sum", summed.axes, binary("mul", number, weight))
+        total = reduce("sum", summed.axes, binary(op, number, weight))
         before: tuple[Tensor, ...] = ()
         # (x - zx) * (w - zw) = x * w - zx * (w - zw) - x * zw
         centred = weight if w.zero is None else binary("sub", weight, w.zero)
         if not is_zero(x.zero):
             assert x.zero is not None
-            shift = self._constant(item, reduce("sum", summed.axes, centred), x.zero)
-            total = binary("sub", total, shift)
+            # Added, so that it is what an accumulator begins with.
+            shift = self._constant(item, reduce("sum", summed.axes, centred), _negated(x.zero))
+            total = binary("add", total, shift)
         if not is_zero(w.zero):
             assert w.zero is not None
             before, read = self._sums(item, summed, x, number)

@@ -187,9 +187,9 @@ def dot_products(dot: str, target: Target) -> float:
     """Multiply-adds in whose time a vector of dot products of words by this operator is computed and added.
 
     Of four bytes: one with VNNI; two vectors of 16 bits, two sums and what is left of widening without, of bytes whose
-    pairs fit two products and a sum; shifts and products of each byte elsewhere. Of two integers of 16 bits: a product
-    and a sum, on AVX2 on three units where multiply-adds have two. Of two bfloat16: one with AVX512-BF16, of AMD's at
-    least; two, and what is left of widening elsewhere. Those of AVX2 are measured on a Zen 3."""
+    pairs fit two products and a sum; shifts and products of each byte elsewhere. Of two integers of 16 bits: one with
+    VNNI, else a product and a sum, on AVX2 on three units where multiply-adds have two. Of two bfloat16: one with
+    AVX512-BF16, of AMD's at least; two, and what is left of widening elsewhere. AVX2 was measured on a Zen 3."""
     if not dot:
         return 1.0
     if target.kind == "gpu":  # tensor cores: 16 times the rate of float32, of bytes 32 times
@@ -201,10 +201,10 @@ def dot_products(dot: str, target: Target) -> float:
     if target.architecture != "x86_64":
         return 6.5 if dot == "dot2i" else 12.0
     wide = target.vector_bytes == 64
-    if dot == "dot2i":
-        return 2.0 if wide else 1.2
     if ("avx512vnni" if wide else "avxvnni") in target.features:
         return 1.0
+    if dot == "dot2i":
+        return 2.0 if wide else 1.2
     if wide:  # three instructions on two units, not measured
         return 1.5 if dot == "dot4s" else 2.0
     return 1.8 if dot == "dot4s" else 2.8

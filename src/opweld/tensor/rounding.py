@@ -56,6 +56,20 @@ def as_integer(node: Cast) -> Expr | None:
     return cast(binary("add", cast(rounded, DType.I32), const(int(zero), DType.I32)), node.dtype)
 
 
+def saturated(node: Expr) -> Expr | None:
+    """The integer of 32 bits that becomes a byte, where it is clamped to the ends of a byte; None of all else."""
+    if not isinstance(node, Cast) or node.dtype not in (DType.U8, DType.I8) or node.x.dtype is not DType.I32:
+        return None
+    low, high = node.dtype.limits
+    ends: dict[str, int] = {"max": low, "min": high}
+    found = node.x
+    while ends:
+        if not isinstance(found, Binary) or not isinstance(found.y, Const) or ends.pop(found.op, None) != found.y.value:
+            return None
+        found = found.x
+    return found
+
+
 def without_integers(body: Expr) -> Expr:
     """The expression in which a rounded number that becomes an integer and a float again stays a float. After what
     looks for functions of bytes, which see the byte no more."""

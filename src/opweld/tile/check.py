@@ -194,7 +194,8 @@ class _Checker:
     def _declare(self, statement: Declare, scope: _Scope, later: tuple[Statement, ...]) -> None:
         if statement.unit == "matrix" and [tile.role for tile in scope.tiles] != ["lane", "row"]:
             self._fail("an accumulator in a matrix unit is in no tile of rows in a tile of lanes")
-        self._expression(statement.initial, _Scope(scope.axes - set(scope.tile_axes), (), scope.registers))
+        others = set(scope.tile_axes) - set(statement.over)
+        self._expression(statement.initial, _Scope(scope.axes - others, (), scope.registers))
         if statement.initial.dtype is not statement.dtype:
             self._fail(f"starts with a {statement.initial.dtype!r}")
         bound_later = {s.axis for s in walk_statements(later) if isinstance(s, Tile) and s.role == "lane"}

@@ -60,6 +60,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Lookup, Select, Unary, dims_of, walk
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import WORDS, is_expensive
+from opweld.tensor.rounding import saturated
 from opweld.tile.instances import possible_counts
 from opweld.tile.matrix import is_matrix, matrix_tile
 from opweld.tile.tile import (
@@ -344,9 +345,12 @@ class _Usage:
             if statement.kind == "sum" and isinstance(value, Binary) and value.op in ("mul", *WORDS):
                 contracted = value  # a multiply-add
         for root in expressions_of(statement):
-            for node in walk(root):
+            nodes = tuple(walk(root))
+            clamps = {clamp for node in nodes if saturated(node) is not None for clamp in (node.operands[0],)}
+            clamps |= {clamp.operands[0] for clamp in clamps}
+            for node in nodes:
                 if node not in self._varies:
-                    self._varies[node] = self._node(node, node is contracted)
+                    self._varies[node] = self._node(node, node is contracted or node in clamps)
         if isinstance(statement, Declare):
             varies = (ROW if frame.row in statement.over else 0) | (LANE if _lane_of(statement.over, frame) else 0)
             names[statement.name] = varies

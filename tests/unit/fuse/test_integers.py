@@ -281,8 +281,23 @@ OTHERWISE = {"words": quantized(7, 9, 21), "shared": batched(5), "window": DEPTH
 def test_short_sums_that_are_none_of_words_are_of_whole_floats(why: str) -> None:
     program, compiled = compiled_of(OTHERWISE[why])
     (decision,) = [d for d in compiled.ledger if d.rule == RULE]
-    assert decision.taken == "whole floats" and set(decision.failed) == {"integers", "halves"}
+    failed = {"integers", "halves", *(("singles",) if why == "window" else ())}
+    assert decision.taken == "whole floats" and set(decision.failed) == failed
     assert not sums_of_bytes(compiled)
+    check(program, compiled)
+
+
+@pytest.mark.parametrize("features", [(), ("avx512vnni",)])
+def test_windows_are_summed_as_integers_one_by_one_where_an_instruction_multiplies_and_adds_these(
+    features: tuple[str, ...],
+) -> None:
+    text = DEPTHWISE.replace("constant w u8", "constant w i8").replace("constant zero u8[6]\n", "")
+    text = text.replace("sub(i32(w[i1, r0, r1]), i32(zero[i1]))", "w[i1, r0, r1]")
+    program, compiled = compiled_of(text, replace(V4, features=(*V4.features, *features)))
+    (decision,) = [d for d in compiled.ledger if d.rule == RULE]
+    assert decision.taken == ("singles" if features else "whole floats")
+    kernels = [print_kernel(item.kernel) for item in compiled.kernels]
+    assert any("dot2i(" in kernel for kernel in kernels) is bool(features)
     check(program, compiled)
 
 

@@ -1,4 +1,4 @@
-/* Dot products of words, which are other instructions on other processors: of whole vectors. */
+/* Dot products of words, and bytes that saturate, which are other instructions on other processors: whole vectors. */
 #include "opweld_kernel.h"
 
 #define EXPORT __attribute__((visibility("default"))) void
@@ -24,3 +24,20 @@ EXPORT dot4s_add(int32_t *sum, const int32_t *x, const int32_t *y, int64_t n) {
     for (int64_t i = 0; i + OPW_LANES <= n; i += OPW_LANES)
         opw_store_i32(sum + i, opw_dot4s_add_i32(opw_load_i32(sum + i), opw_load_i32(x + i), opw_load_i32(y + i)));
 }
+
+#define NARROW(T, element) \
+    EXPORT narrow_1_##T(element *y, const int32_t *x, int64_t n) { \
+        for (int64_t i = 0; i + OPW_LANES <= n; i += OPW_LANES) \
+            opw_store_##T(y + i, opw_narrow_i32_##T(opw_load_i32(x + i))); \
+    } \
+    EXPORT narrow_2_##T(element *y, const int32_t *x, int64_t n) { \
+        for (int64_t i = 0; i + 2 * OPW_LANES <= n; i += 2 * OPW_LANES) \
+            opw_store_narrow_2_##T(y + i, opw_load_i32(x + i), opw_load_i32(x + i + OPW_LANES)); \
+    } \
+    EXPORT narrow_4_##T(element *y, const int32_t *x, int64_t n) { \
+        for (int64_t i = 0; i + 4 * OPW_LANES <= n; i += 4 * OPW_LANES) \
+            opw_store_narrow_4_##T(y + i, opw_load_i32(x + i), opw_load_i32(x + i + OPW_LANES), \
+                                   opw_load_i32(x + i + 2 * OPW_LANES), opw_load_i32(x + i + 3 * OPW_LANES)); \
+    }
+NARROW(u8, uint8_t)
+NARROW(i8, int8_t)

@@ -1,10 +1,11 @@
 """Dot products of words against NumPy: of bytes, their extremes among them, as nothing saturates and sums wrap; of
-integers of 16 bits; of bfloat16, whose sums are rounded to float32 twice."""
+integers of 16 bits; of bfloat16, whose sums are rounded to float32 twice. And integers as bytes that saturate."""
 
 from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 from tests.unit.runtime_math.conftest import Kernels
 
@@ -63,3 +64,15 @@ def test_dot_products_of_bfloat16_keep_infinities_and_nans(dots: Kernels) -> Non
     x[0, 0], x[1, 1], x[2] = np.inf, np.nan, (np.inf, -np.inf)
     dots.call("dot2_add", found, x, np.ones_like(x), found.size)
     assert found[0] == np.inf and np.isnan(found[1:3]).all() and (found[3:] == 2).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("vectors", [1, 2, 4])
+def test_integers_become_the_nearest_bytes(dots: Kernels, vectors: int, dtype: type[np.integer]) -> None:
+    generator = np.random.default_rng(7)
+    x = generator.integers(-400, 400, 1024).astype(np.int32)
+    x[::7] = generator.integers(-(2**31), 2**31, x[::7].size)
+    x[:4] = -(2**31), 2**31 - 1, -1, 256
+    found, limits = np.zeros(1024, dtype), np.iinfo(dtype)
+    dots.call(f"narrow_{vectors}_{'u8' if dtype is np.uint8 else 'i8'}", found, x, found.size)
+    np.testing.assert_array_equal(found, np.clip(x, limits.min, limits.max).astype(dtype))

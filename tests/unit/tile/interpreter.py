@@ -244,10 +244,7 @@ class _Thread:
             if len(indices):
                 self.block(statement.body, scope.with_tile(statement.axis, indices))
         elif isinstance(statement, Declare):
-            shape = tuple(int(axis.extent) for axis in statement.over)
-            value = self.value(statement.initial, Scope((), scope.values, scope.iteration))
-            data = np.full(shape, value, statement.dtype.numpy)
-            self.registers[statement.name] = Accumulator(statement.over, data)
+            self.declare(statement, scope)
         elif isinstance(statement, Accumulate):
             self.accumulate(statement, scope)
         elif isinstance(statement, Collapse):
@@ -292,6 +289,17 @@ class _Thread:
         found = self.registers[name]
         assert isinstance(found, Accumulator), f"{name} is no accumulator"
         return found
+
+    def declare(self, statement: Declare, scope: Scope) -> None:
+        known = {axis: indices for axis, indices in scope.tiles if axis in statement.over}
+        inner = Scope(tuple(known.items()), scope.values, scope.iteration)
+        value = np.broadcast_to(self.value(statement.initial, inner), inner.shape)
+        value = value.transpose([list(known).index(axis) for axis in statement.over if axis in known])
+        value = value.reshape([len(known[axis]) if axis in known else 1 for axis in statement.over])
+        data = np.zeros([int(axis.extent) for axis in statement.over], statement.dtype.numpy)
+        places = [known.get(axis, np.arange(int(axis.extent))) for axis in statement.over]
+        data[np.ix_(*places) if places else ()] = value
+        self.registers[statement.name] = Accumulator(statement.over, data)
 
     def accumulate(self, statement: Accumulate, scope: Scope) -> None:
         target = self.accumulator(statement.name)

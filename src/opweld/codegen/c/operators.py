@@ -11,6 +11,7 @@ from opweld.codegen.c.vector import Convert, Expression, Infix, Literal, Name, P
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Unary
 from opweld.tensor.range import bounds
+from opweld.tensor.rounding import saturated
 
 MEMORY: dict[DType, str] = {
     DType.F32: "float",
@@ -107,6 +108,14 @@ def rounded_before(node: Expr) -> Unary | None:
     if not isinstance(node, Cast) or not isinstance(node.x, Unary) or node.x.op != "round":
         return None
     return node.x if node.x.dtype is DType.F32 and node.dtype in _NEAREST else None
+
+
+def taken(node: Expr) -> tuple[Expr, ...]:
+    """What is computed before a node: its operands, or what an instruction takes that does what they do, too."""
+    if (rounding := rounded_before(node)) is not None:
+        return rounding.operands
+    whole = saturated(node)
+    return node.operands if whole is None else (whole,)
 
 
 _NEAREST = (DType.I32, DType.I16, DType.U16, DType.I8, DType.U8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeGuard
 
 from opweld.codegen.c.integers import ALL, Active
@@ -35,6 +37,7 @@ from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, cast, index
 from opweld.tensor.operators import WORDS, neutral
+from opweld.tensor.rounding import saturated
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
 
 _STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
@@ -220,6 +223,16 @@ def _number(instance: Instance, axis: Axis) -> int:
     return number
 
 
+@dataclass(frozen=True)
+class _Site:
+    """A store of a vector: of what, where, under which guards, of which lanes."""
+
+    value: Expr
+    offset: Dim
+    guards: tuple[Dim, ...]
+    active: Active
+
+
 class Stores:
     """Writes the stores of one function."""
 
@@ -236,17 +249,46 @@ class Stores:
             raise ValueError(
                 f"{self._state.kernel.name}: {item.value.dtype} is stored in {item.buffer}, of {memory.dtype}"
             )
-        done: set[object] = set()
+        done: dict[_Site, None] = {}
         for instance in context.instances():
             value = self._state.instantiate(item.value, instance, context)
             offset = self._state.instantiate_dim(item.offset, instance, context)
             guards = tuple(self._state.instantiate_dim(guard, instance, context) for guard in item.guards)
             guards = tuple(guard for guard in guards if not (guard.constant is not None and guard.constant >= 0))
-            if (value, offset, guards, instance.active) in done:
-                continue
-            done.add((value, offset, guards, instance.active))
-            self._guarded_store(memory, offset, value, guards, instance.active, context.lane is not None)
+            done.setdefault(_Site(value, offset, guards, instance.active))
+        sites = list(done)
+        while sites:
+            beside = self._side_by_side(sites) if context.lane is not None else 1
+            if beside > 1:
+                self._store_narrowed(memory, sites[:beside])
+            else:
+                site = sites[0]
+                self._guarded_store(memory, site.offset, site.value, site.guards, site.active, context.lane is not None)
             self._scopes.forget(frozenset((item.buffer,)))
+            del sites[:beside]
+
+    def _side_by_side(self, sites: Sequence[_Site]) -> int:
+        """How many of the first stores are of bytes that saturate and lie side by side: four, two, or one."""
+        first = sites[0]
+        for count in (4, 2):
+            if len(sites) >= count and all(
+                saturated(site.value) is not None
+                and site.value.dtype is first.value.dtype
+                and site.active == ALL
+                and not site.guards
+                and (site.offset - first.offset).constant == number * self._state.lanes
+                and self._values.dependence.lane_stride(site.offset) is ONE
+                for number, site in enumerate(sites[:count])
+            ):
+                return count
+        return 1
+
+    def _store_narrowed(self, memory: Memory, sites: Sequence[_Site]) -> None:
+        """Stores vectors of integers side by side as bytes, which are narrowed together."""
+        wholes = [whole for site in sites if (whole := saturated(site.value)) is not None]
+        written = [self._values.vector(whole) for whole in wholes]
+        place = moved(*self._values.addresses.element(memory, sites[0].offset.without(self._state.lane)))
+        self._scopes.add(Do(call(f"opw_store_narrow_{len(sites)}_{memory.short}", place, *written)))
 
     def _guarded_store(
         self, memory: Memory, offset: Dim, value: Expr, guards: tuple[Dim, ...], active: Active, in_lanes: bool

@@ -21,6 +21,7 @@ from opweld.codegen.c.operators import (
     register,
     rounded_before,
     select,
+    taken,
     unary_value,
     vector_literal,
     vector_type,
@@ -47,6 +48,7 @@ from opweld.codegen.c.vector import (
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Lookup, Select, Unary, walk
+from opweld.tensor.rounding import saturated
 
 _LARGEST_INLINE = 20
 """Nodes of an expression that may stand inside another one; a larger one gets a name."""
@@ -168,8 +170,7 @@ class Values:
             lazy = self._lazy(node, active)
             if lazy and isinstance(node, Select):
                 branches.add(node)
-            rounding = rounded_before(node)
-            for operand in reversed(node.operands if rounding is None else rounding.operands):
+            for operand in reversed(taken(node)):
                 if operand in lazy:
                     continue
                 uses[operand] = uses.get(operand, 0) + 1
@@ -201,6 +202,8 @@ class Values:
             return binary_value(node, done[node.x], done[node.y])
         if (rounding := rounded_before(node)) is not None:
             return nearest_value(node, done[rounding.x]), False
+        if (whole := saturated(node)) is not None:
+            return call(f"opw_narrow_i32_{node.dtype.short}", done[whole]), False
         if isinstance(node, Cast):
             return cast_value(node, done[node.x])
         if isinstance(node, Bitcast):

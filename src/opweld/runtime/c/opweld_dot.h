@@ -9,9 +9,9 @@
  *                         x, and y0 and y1 those of y, all signed. Sums wrap.
  *   dot4(x, y), dot2(x, y), dot2i(x, y)   the same of a sum of zero
  *
- * dot4 is one instruction with VNNI. Without, even and odd bytes are widened to 16 bits, multiplied and added in pairs:
- * vpmaddubsw multiplies bytes as they are, and its sums of two saturate, so that it is for dot4s alone. Compilers widen
- * what several products share once.
+ * dot4 and dot2i are one instruction with VNNI. Without, even and odd bytes are widened to 16 bits, multiplied and added
+ * in pairs: vpmaddubsw multiplies bytes as they are, and its sums of two saturate, so that it is for dot4s alone.
+ * Compilers widen what several products share once.
  *
  * dot2 is one instruction with AVX512-BF16, which takes denormal operands for zero and makes zero of denormal results,
  * whatever the control word says. Without, both halves are widened to float, multiplied and added.
@@ -65,9 +65,17 @@ OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) { return opw_dot4_ad
 
 OPW_INLINE vi32 opw_dot4s_i32(vi32 x, vi32 y) { return opw_dot4s_add_i32((vi32){0}, x, y); }
 
-#if defined(OPW_AVX512)
+#if defined(OPW_AVX512) && defined(__AVX512VNNI__)
+OPW_INLINE vi32 opw_dot2i_add_i32(vi32 sum, vi32 x, vi32 y) {
+    return (vi32)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)x, (__m512i)y);
+}
+#elif defined(OPW_AVX512)
 OPW_INLINE vi32 opw_dot2i_add_i32(vi32 sum, vi32 x, vi32 y) {
     return sum + (vi32)_mm512_madd_epi16((__m512i)x, (__m512i)y);
+}
+#elif defined(OPW_AVX2) && defined(__AVXVNNI__)
+OPW_INLINE vi32 opw_dot2i_add_i32(vi32 sum, vi32 x, vi32 y) {
+    return (vi32)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)x, (__m256i)y);
 }
 #elif defined(OPW_AVX2)
 OPW_INLINE vi32 opw_dot2i_add_i32(vi32 sum, vi32 x, vi32 y) {

@@ -375,6 +375,66 @@ OPW_DTYPES(OPW_DEFINE_CAST_ALL)
 OPW_DTYPES(OPW_DEFINE_CAST_BOOL)
 OPW_INLINE vi32 opw_convert_b8_b8(vi32 mask) { return mask; }
 
+/* Integers as bytes that saturate: opw_narrow_i32_u8 of a vector; opw_store_narrow_2_u8 and opw_store_narrow_4_u8 store
+ * those of vectors side by side. Two vectors are packed to 16 bits, four to bytes, each time with saturation and within
+ * 16 bytes of a register, whose words of four bytes a permutation brings into order. */
+#if defined(OPW_AVX512)
+OPW_INLINE vu8 opw_narrow_i32_u8(vi32 v) {
+    return (vu8)_mm512_cvtusepi32_epi8(_mm512_max_epi32((__m512i)v, _mm512_setzero_si512()));
+}
+OPW_INLINE vi8 opw_narrow_i32_i8(vi32 v) { return (vi8)_mm512_cvtsepi32_epi8((__m512i)v); }
+#define OPW_DEFINE_NARROW(T, element, how) \
+    OPW_INLINE void opw_store_narrow_2_##T(element *p, vi32 a, vi32 b) { \
+        __m512i words = _mm512_packs_epi32((__m512i)a, (__m512i)b); \
+        __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); \
+        __m512i bytes = _mm512_permutexvar_epi32(order, how(words, words)); \
+        _mm256_storeu_si256((__m256i_u *)p, _mm512_castsi512_si256(bytes)); \
+    } \
+    OPW_INLINE void opw_store_narrow_4_##T(element *p, vi32 a, vi32 b, vi32 c, vi32 d) { \
+        __m512i low = _mm512_packs_epi32((__m512i)a, (__m512i)b), high = _mm512_packs_epi32((__m512i)c, (__m512i)d); \
+        __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); \
+        _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, how(low, high))); \
+    }
+OPW_DEFINE_NARROW(u8, uint8_t, _mm512_packus_epi16)
+OPW_DEFINE_NARROW(i8, int8_t, _mm512_packs_epi16)
+#else
+OPW_INLINE vu8 opw_narrow_i32_u8(vi32 v) {
+    v = opw_min_i32(opw_max_i32(v, opw_splat_i32(0)), opw_splat_i32(255));
+    return __builtin_convertvector(v, vu8);
+}
+OPW_INLINE vi8 opw_narrow_i32_i8(vi32 v) {
+    v = opw_min_i32(opw_max_i32(v, opw_splat_i32(-128)), opw_splat_i32(127));
+    return __builtin_convertvector(v, vi8);
+}
+#if defined(OPW_AVX2)
+#define OPW_DEFINE_NARROW(T, element, how) \
+    OPW_INLINE void opw_store_narrow_2_##T(element *p, vi32 a, vi32 b) { \
+        __m256i words = _mm256_packs_epi32((__m256i)a, (__m256i)b), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); \
+        __m256i bytes = _mm256_permutevar8x32_epi32(how(words, words), order); \
+        _mm_storeu_si128((__m128i_u *)p, _mm256_castsi256_si128(bytes)); \
+    } \
+    OPW_INLINE void opw_store_narrow_4_##T(element *p, vi32 a, vi32 b, vi32 c, vi32 d) { \
+        __m256i low = _mm256_packs_epi32((__m256i)a, (__m256i)b), high = _mm256_packs_epi32((__m256i)c, (__m256i)d); \
+        __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); \
+        _mm256_storeu_si256((__m256i_u *)p, _mm256_permutevar8x32_epi32(how(low, high), order)); \
+    }
+OPW_DEFINE_NARROW(u8, uint8_t, _mm256_packus_epi16)
+OPW_DEFINE_NARROW(i8, int8_t, _mm256_packs_epi16)
+#else
+#define OPW_DEFINE_NARROW(T, element) \
+    OPW_INLINE void opw_store_narrow_2_##T(element *p, vi32 a, vi32 b) { \
+        opw_store_##T(p, opw_narrow_i32_##T(a)); \
+        opw_store_##T(p + OPW_LANES, opw_narrow_i32_##T(b)); \
+    } \
+    OPW_INLINE void opw_store_narrow_4_##T(element *p, vi32 a, vi32 b, vi32 c, vi32 d) { \
+        opw_store_narrow_2_##T(p, a, b); \
+        opw_store_narrow_2_##T(p + 2 * OPW_LANES, c, d); \
+    }
+OPW_DEFINE_NARROW(u8, uint8_t)
+OPW_DEFINE_NARROW(i8, int8_t)
+#endif
+#endif
+
 /* ------------------------------------------------------------- dtypes that registers hold as another: b8 f16 bf16 */
 
 OPW_INLINE vi32 opw_splat_b8(int32_t truth) { return opw_splat_i32(truth ? -1 : 0); }

@@ -48,7 +48,15 @@ from opweld.tensor.operators import WORDS
 from opweld.tile.lanes import tile_at
 from opweld.tile.members.map import axis_name, axis_of
 from opweld.tile.members.matrix import matrix_heights, matrix_refusal, schedule_matrix
-from opweld.tile.members.sums import accumulate_over, flat_position, in_blocks, initial_of, loop_order, reduction_of
+from opweld.tile.members.sums import (
+    accumulate_over,
+    flat_position,
+    in_blocks,
+    initial_of,
+    loop_order,
+    reduction_of,
+    start_of,
+)
 from opweld.tile.nest import Nest
 from opweld.tile.tile import Accumulate, Declare, Loop, Scratch, Statement, Store, substitute_statements
 
@@ -503,9 +511,10 @@ def _accumulate(
         inner = (Declare("part", node.dtype, over, initial_of(node)), *part, Accumulate("acc", "sum", scaled))
         for axis in reversed(found.outer):
             inner = (Loop(axis, inner),)
+    initial, total = start_of(nest.body, node)
     result = transform(
-        substitute(nest.body, at),
+        substitute(transform(nest.body, lambda n: load("acc", node.dtype, ()) if n is total else None), at),
         lambda n: load("acc", node.dtype, ()) if isinstance(n, Reduce) else None,
     )
-    declare = Declare("acc", node.dtype, over, initial_of(node))
+    declare = Declare("acc", node.dtype, over, substitute(initial, at))
     return (declare, *inner, Store(buffer, nest.store.substitute(at), result))

@@ -10,7 +10,20 @@ from opweld.tensor.algebra import simplify
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ZERO, Axis, Dim, row_major
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Const, Expr, Reduce, binary, const, dims_of, free_atoms, loads, substitute, walk
+from opweld.tensor.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    binary,
+    const,
+    dims_of,
+    free_atoms,
+    loads,
+    substitute,
+    walk,
+)
 from opweld.tensor.operators import REDUCTIONS, neutral
 from opweld.tile.nest import Nest
 from opweld.tile.tile import Accumulate, Loop, Statement
@@ -67,6 +80,21 @@ def flat_position(node: Reduce) -> Dim | None:
 def initial_of(node: Reduce) -> Expr:
     """The initial value of an accumulator."""
     return const(0 if node.kind.startswith("arg") else neutral(node.kind, node.dtype), node.dtype)
+
+
+def start_of(body: Expr, node: Reduce) -> tuple[Expr, Expr]:
+    """(what an accumulator of the reduction in a body begins with, what of the body it holds in the end).
+
+    Integers that are added to a sum of integers, as zero points times sums of weights are, are what it begins with: as
+    loading them is all that they take then, and sums of integers are the same in any order."""
+    users = [found for found in walk(body) if node in found.operands]
+    if node.kind == "sum" and node.dtype is DType.I32 and len(users) == 1:
+        (user,) = users
+        if isinstance(user, Binary) and user.op == "add":
+            other = user.y if user.x is node else user.x
+            if isinstance(other, Load) and not other.guards:
+                return other, user
+    return initial_of(node), node
 
 
 def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
