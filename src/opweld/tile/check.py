@@ -161,9 +161,12 @@ class _Checker:
                 self._fail(f"fetches {fetch.buffer}, which is no memory that is there to be read")
             if fetch.lines < 1 or loop.lower is not ZERO or trips is None or trips % loop.unroll:
                 self._fail(f"fetches {fetch.lines} lines for every {loop.unroll} of {trips} bodies")
-            self._dim(fetch.start, scope)
+            for dim in fetch.dims():
+                self._dim(dim, scope)
             if _axes(fetch.start) & set(scope.tile_axes):
                 self._fail("fetches from an index of a tile")
+            if fetch.passes is not None and _axes(fetch.passes):
+                self._fail("fetches for passes that an iteration counts")
 
     def _tile(self, tile: Tile, scope: _Scope) -> None:
         self._dim(tile.base, scope)

@@ -150,7 +150,8 @@ class _KernelParser(Parser):
         self._expect("lines")
         lines = self._integer()
         self._expect("step")
-        return Fetch(name, start, lines, self._integer())
+        step = self._integer()
+        return Fetch(name, start, lines, step, self._dim() if self._accept("passes") else None)
 
     def _tile(self, column: int) -> Tile:
         role: Literal["row", "lane"] = "row" if self._accept("row") else "lane"

@@ -53,6 +53,7 @@ class Panel:
         least: elements that a body has to fetch, so that each pass fetches its share; less than a line a group where
             passes are many, whose groups fetch the same line several times rather than lines of the next pass.
         stream: elements from one body to the next of a stream; None of a panel.
+        passes: over the panel, where run time tells their number; None where it is known.
     """
 
     buffer: str
@@ -64,6 +65,7 @@ class Panel:
     reason: str
     least: int
     stream: int | None = None
+    passes: Dim | None = None
 
     def fetch(self, lines: int) -> Fetch:
         """The fetches when each group of unrolled bodies fetches so many lines."""
@@ -71,7 +73,7 @@ class Panel:
         if step is None:
             step = lines * self.elements // self.unroll
             step = min(step, self.least) if lines == 1 else step
-        return Fetch(self.buffer, self.start + self.walked * step, lines, step)
+        return Fetch(self.buffer, self.start + self.walked * step, lines, step, self.passes)
 
 
 def next_panel(
@@ -205,7 +207,8 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
     tiles = product(faster_axis.extent for faster_axis in faster)
     share = ceildiv(panel // elements, tiles)  # lines for each of the faster iterations
     groups = max(1, total // loop.unroll)
-    # Where one row is expected there may be many, and nobody would need what the later ones fetch again.
+    # Where one row is expected there may be many, and nobody would need what the later ones fetch again. A single pass
+    # fetches nothing: it waits for its own panel, and what it fetched would be half of the next.
     passes = expected(tiles) if tiles.constant is not None else max(_FEWEST_PASSES, expected(tiles))
     lines = ceildiv(ceildiv(panel // elements, passes), groups).constant or 0
     position = as_dim(0)
@@ -224,7 +227,8 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
         wanted, reason = 0, f"the second-level cache keeps the {held:,} bytes of {node.tensor}"
     elif share.constant is not None and share.constant * _MOST_REPEATS * elements < total:
         wanted, reason = 0, f"{total} bodies would fetch {share} lines again and again"
-    return Panel(node.tensor, start, walked, loop.unroll, elements, wanted, reason, least)
+    counted = tiles if tiles.constant is None else None
+    return Panel(node.tensor, start, walked, loop.unroll, elements, wanted, reason, least, passes=counted)
 
 
 def _bytes(kernel: Kernel, node: Load) -> int:

@@ -16,8 +16,8 @@
 Everything is called by what it is and numbered in order of appearance: sizes n, buffers b, scratch s, grid axes g,
 loops k, row tiles r, lane tiles l, accumulators a, named values v. So kernels that do the same print the same, whatever
 the model called things. `lane l0: 16 at p below q` is a tile of 16 lanes that stand for the indices p + l0, of which
-only those below q exist. `loop k0: 64 unroll 4 separate 16 fetch b1[p] lines 2 step 8` says how the loop is to be
-written, see `tile.Loop`. Expressions are written as in `tensor.text`; a part that is used twice has its own line.
+only those below q exist. `loop k0: 64 unroll 4 separate 16 fetch b1[p] lines 2 step 8 passes n` says how the loop is
+to be written, see `tile.Loop`. Expressions are written as in `tensor.text`; a part that is used twice has its own line.
 """
 
 from __future__ import annotations
@@ -191,6 +191,7 @@ class _Printer:
         fetches = (
             f" fetch {self.called.values.get(fetch.buffer, f'?{fetch.buffer}')}[{self._dim(fetch.start)}]"
             f" lines {fetch.lines} step {fetch.step}"
+            f"{'' if fetch.passes is None else f' passes {self._dim(fetch.passes)}'}"
             for fetch in loop.fetches
         )
         return head + "".join(fetches)

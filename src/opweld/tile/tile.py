@@ -34,12 +34,17 @@ class Fetch:
     """A software prefetch: changes no value, and any address is allowed.
 
     Before each unrolled body, of k, k + 1, ..., `lines` cache lines of the buffer are fetched from element
-    `start + step * k` on."""
+    `start + step * k` on. `passes`: where there is only one of these, counted at run time, nothing is fetched."""
 
     buffer: str
     start: Dim
     lines: int
     step: int
+    passes: Dim | None = None
+
+    def dims(self) -> tuple[Dim, ...]:
+        """Its polynomials."""
+        return (self.start,) if self.passes is None else (self.start, self.passes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +231,7 @@ def dims_of_statement(statement: Statement) -> tuple[Dim, ...]:
     """The polynomials of one statement, those of its expressions included, not those of statements inside it."""
     own: tuple[Dim, ...] = ()
     if isinstance(statement, Loop):
-        own = (statement.lower, statement.end, *(fetch.start for fetch in statement.fetches))
+        own = (statement.lower, statement.end, *(own for fetch in statement.fetches for own in fetch.dims()))
     elif isinstance(statement, Tile):
         own = (statement.base,) if statement.limit is None else (statement.base, statement.limit)
     elif isinstance(statement, Store):
@@ -283,7 +288,10 @@ def map_operands(statement: Statement, dim: Callable[[Dim], Dim], value: Callabl
     """Replaces the polynomials and expressions of one statement, not those of statements inside it."""
     if isinstance(statement, Loop):
         upper = None if statement.upper is None else dim(statement.upper)
-        fetches = tuple(replace(fetch, start=dim(fetch.start)) for fetch in statement.fetches)
+        fetches = tuple(
+            replace(fetch, start=dim(fetch.start), passes=None if fetch.passes is None else dim(fetch.passes))
+            for fetch in statement.fetches
+        )
         return replace(statement, lower=dim(statement.lower), upper=upper, fetches=fetches)
     if isinstance(statement, Tile):
         limit = None if statement.limit is None else dim(statement.limit)

@@ -36,3 +36,12 @@ def test_any_number_of_bodies_is_right(kernel: Kernel, reduced: int, bodies: int
     assert not Runner(kernel, 8, compile_text(text))(arrays, {K: reduced} if kernel.sizes else None)
     expected = np.maximum(arrays["A"].astype(np.float64) @ arrays["B"] + arrays["bias"], 0)
     np.testing.assert_allclose(arrays["C"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_single_pass_that_run_time_counts_fetches_nothing() -> None:
+    """The number of passes is compared in the code, once for each group of bodies, and known before all loops."""
+    kernel = gemm(K.dim, 64, 1024, 8, 32, sizes=(K,))
+    text = source(kernel, 16)
+    assert text.count("const int64_t passes0 = ") == 1
+    assert text.count("if (passes0 > 1) {") == text.count("_block += 4) {") > 0
+    assert "passes" not in source(gemm(256, 64, 1024, 8, 32), 16)

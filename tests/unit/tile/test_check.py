@@ -63,6 +63,7 @@ def test_a_good_kernel_passes(text: str) -> None:
         ("loop k0: 64", "loop k0: 64 unroll 4 fetch b2[0] lines 1 step 8", "fetches b2, which is no memory"),
         ("loop k0: 64", "loop k0: 64 unroll 3 fetch b1[0] lines 1 step 8", "1 lines for every 3 of 64 bodies"),
         ("loop k0: 64", "loop k0: 64 unroll 4 fetch b1[l0] lines 1 step 8", "from an index of a tile"),
+        ("loop k0: 64", "loop k0: 64 unroll 4 fetch b1[0] lines 1 step 8 passes g0", "passes that an iteration counts"),
         ("    loop k0: 64\n", "    loop k0: 64\n      collapse sum a0\n", "over lanes that are not in scope any more"),
     ],
 )

@@ -132,8 +132,11 @@ def test_rows_that_are_counted_at_run_time_share_a_panel_as_expected() -> None:
     (item,) = compile_text(programs.dense("M", 768, 3072, programs.symbols(M="0 of x")), V4).kernels
     (rows,) = item.kernel.sizes
     sizes = (Expected({rows: 64}), Expected({rows: 1}), Expected({rows: 1}, (rows,)))
-    lines = [innermost(tune_loops(item.kernel, V4, expected=expected)).fetches[0].lines for expected in sizes]
-    assert lines == [1, 4, 8]
+    fetches = [innermost(tune_loops(item.kernel, V4, expected=expected)).fetches[0] for expected in sizes]
+    assert [fetch.lines for fetch in fetches] == [1, 4, 8]
+    passes = item.kernel.grid[1].extent
+    assert passes.constant is None
+    assert [fetch.passes for fetch in fetches] == [passes, passes, None]
 
 
 def test_one_row_fetches_what_it_reads_a_little_later() -> None:

@@ -151,22 +151,29 @@ class _Lowering:
     def _fetching(self, written: For, fetches: tuple[Fetch, ...]) -> For:
         """The loop in blocks of as many bodies as it is unrolled, with the fetches before each block; a block of one
         body begins with them."""
-        starts: list[tuple[Fetch, Expression, int]] = []
+        single = written.unroll == 1
+        block = Name(written.variable if single else self._scopes.fresh(f"{written.variable}_block"))
+        made: list[VectorStatement] = []
         for fetch in fetches:
             memory = self._state.memories[fetch.buffer]
             place = moved(*self._state.values.addresses.element(memory, fetch.start))
-            starts.append((fetch, place, LINE // memory.dtype.bytes))
-        single = written.unroll == 1
-        block = Name(written.variable if single else self._scopes.fresh(f"{written.variable}_block"))
-        made = [
-            Do(call("opw_prefetch", moved(plus(start, Infix("*", block, integer(fetch.step))), integer(line * n))))
-            for fetch, start, line in starts
-            for n in range(fetch.lines)
-        ]
+            start, line = plus(place, Infix("*", block, integer(fetch.step))), LINE // memory.dtype.bytes
+            lines = tuple(Do(call("opw_prefetch", moved(start, integer(line * n)))) for n in range(fetch.lines))
+            if fetch.passes is None:
+                made += lines
+            else:
+                made.append(If(Infix(">", self._counted_passes(fetch.passes), integer(1)), lines))
         if single:
             return replace(written, body=(*made, *written.body))
         inner = replace(written, lower=block, upper=plus(block, integer(written.unroll)))
         return For(block.name, written.lower, written.upper, (*made, inner), step=written.unroll)
+
+    def _counted_passes(self, passes: Dim) -> Name:
+        """A name for a number of passes, before all loops: it depends on sizes only."""
+        key, value = ("passes", passes), self._state.values.integers.value(passes)
+        return self._scopes.find(key) or self._scopes.define(
+            key, "const int64_t", self._scopes.numbered("passes"), value, depth=0
+        )
 
     def _tile(self, tile: Tile, context: Context) -> None:
         if is_matrix(tile):
