@@ -84,12 +84,12 @@ def _attend_scratch(numbers: Numbers) -> tuple[tuple[DType, Any], ...]:
 
 
 def _pairs_scratch(numbers: Numbers) -> tuple[tuple[DType, Any], ...]:
-    """Rounded queries, scores, weights, and a part, of each row of a register tile; two slices of values."""
+    """Rounded queries, scores, rounded weights, and a part, of each row of a register tile; two slices of values."""
     size, chunk = numbers[6], CHUNK * _PAIRED_ROWS
     return (
-        (DType.BF16, size * _PAIRED_ROWS),
+        (DType.F32, size * _PAIRED_ROWS),
         (DType.F32, chunk),
-        (DType.BF16, chunk),
+        (DType.F32, chunk),
         (DType.F32, part_size(size) * _PAIRED_ROWS),
         (DType.BF16, padded_size(size) * 2 * _SLICE),
     )

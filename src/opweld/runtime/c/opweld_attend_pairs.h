@@ -17,11 +17,17 @@
 #define OPW_PAIRS_ROWS OPW_MATRIX_ROWS
 #define OPW_PAIRS_START(name) OPW_MATRIX name = opw_matrix_start()
 typedef opw_matrix opw_pairs_unit;
+typedef uint16_t opw_pairs_rounded;
+#define OPW_PAIRS_STORE(to, v) opw_store_bf16(to, v)
+#define OPW_PAIRS_STORE_PARTIAL(to, v, n) opw_store_partial_bf16(to, v, n)
 OPW_INLINE int opw_pairs_rows(int64_t left) { return left < OPW_PAIRS_ROWS ? (int)left : OPW_PAIRS_ROWS; }
 #else
 #define OPW_PAIRS_ROWS OPW_QUERY_ROWS
 #define OPW_PAIRS_START(name) opw_pairs_unit name = 0
 typedef char opw_pairs_unit;
+typedef float opw_pairs_rounded; /* what vectors multiply by needs no widening then, product by product */
+#define OPW_PAIRS_STORE(to, v) opw_store_f32(to, v)
+#define OPW_PAIRS_STORE_PARTIAL(to, v, n) opw_store_partial_f32(to, opw_round_bf16(v), n)
 OPW_INLINE int opw_pairs_rows(int64_t left) { return left >= OPW_PAIRS_ROWS ? OPW_PAIRS_ROWS : left > 4 ? 4 : (int)left; }
 #endif
 
@@ -29,23 +35,24 @@ enum {
     OPW_PAIRS_KEYS = 32, /* of a slice: blocks and chunks have whole ones */
     OPW_PAIRS_STEPS = OPW_PAIRS_KEYS / 2,
     OPW_PAIRS_SLICES = OPW_CHUNK / OPW_PAIRS_KEYS,
+    OPW_PAIRS_AHEAD = 2, /* slices that are fetched before they are read */
     OPW_PAIRS_FEW = 8 /* rows that wait for memory: what they read next is fetched before */
 };
 
 /* Temporary memory, for OPW_PAIRS_ROWS rows. */
 typedef struct {
-    uint16_t *queries;       /* [rows][size] */
-    float *scores;           /* [rows][OPW_CHUNK] */
-    uint16_t *weights;       /* [rows][OPW_CHUNK] */
-    float *sums;             /* [rows], parts */
-    uint16_t *copies;        /* two slices of values */
+    opw_pairs_rounded *queries; /* [rows][size] */
+    float *scores;              /* [rows][OPW_CHUNK] */
+    opw_pairs_rounded *weights; /* [rows][OPW_CHUNK] */
+    float *sums;                /* [rows], parts */
+    uint16_t *copies;           /* two slices of values */
 } opw_pairs_room;
 
 /* The slices [first, last) of a chunk, whose other ones no row sees: words of keys, `block` a row, and of values. Rows see
- * keys [low, high) of the chunk. */
+ * keys [low, high) of the chunk. `then` are the first slices of keys that are read after it, as many as are there. */
 typedef struct {
     int64_t first, last, low[OPW_PAIRS_ROWS], high[OPW_PAIRS_ROWS];
-    const uint32_t *keys[OPW_PAIRS_SLICES], *values[OPW_PAIRS_SLICES];
+    const uint32_t *keys[OPW_PAIRS_SLICES], *values[OPW_PAIRS_SLICES], *then[OPW_PAIRS_AHEAD];
 } opw_pairs_chunk;
 
 /* The most words that a register of the unit has, so that all products are of as many. */
@@ -76,9 +83,10 @@ OPW_INLINE void opw_pairs_fetch(const uint32_t *words, int64_t rows, int64_t wid
         opw_matrix_store(m, HIGH, scores + (slice) * OPW_PAIRS_KEYS + OPW_MATRIX_ROWS, OPW_CHUNK);                     \
     } while (0)
 
-/* Scores of rows, of [rows][words] queries. Slices take turns at registers. */
-OPW_INLINE void opw_pairs_scores(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const uint32_t *queries,
+/* Scores of rows, of [rows][words] queries, words of two. Slices take turns at registers. */
+OPW_INLINE void opw_pairs_scores(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const uint16_t *rounded,
                                  int64_t words, int steps, int64_t block, float *scores) {
+    const uint32_t *queries = (const uint32_t *)(const void *)rounded;
     opw_matrix_shape(m, 1, 4, rows, steps);
     for (int64_t s = own->first; s < own->last; s++) {
         if (rows < OPW_PAIRS_FEW && s + 1 < own->last)
@@ -89,8 +97,10 @@ OPW_INLINE void opw_pairs_scores(opw_pairs_unit *m, const opw_pairs_chunk *own, 
 }
 
 /* Sums of values, weighted by [rows][OPW_CHUNK / 2] words; sums are `part` floats apart. */
-OPW_INLINE void opw_pairs_values(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const uint32_t *weights,
-                                 int64_t padded, float *sums, int64_t part) {
+OPW_INLINE void opw_pairs_values(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const uint16_t *rounded,
+                                 int64_t padded, int64_t block, float *sums, int64_t part) {
+    const uint32_t *weights = (const uint32_t *)(const void *)rounded;
+    (void)block;
     opw_matrix_shape(m, 1, 4, rows, OPW_PAIRS_STEPS);
     for (int64_t d = 0; d < padded; d += 4 * OPW_LANES) {
         int64_t left = (padded - d) / OPW_LANES;
@@ -125,58 +135,111 @@ OPW_INLINE void opw_pairs_values(opw_pairs_unit *m, const opw_pairs_chunk *own, 
     }
 }
 #else
-OPW_INLINE vf32 opw_pairs_float(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return opw_splat_f32(value);
+/* Vectors of lanes that are multiplied together. */
+#if OPW_LANES == 16
+#define OPW_PAIRS_WIDE(rows) ((rows) <= 4 ? 2 : 1)
+#else
+#define OPW_PAIRS_WIDE(rows) 1
+#endif
+
+/* A slice that is fetched while another one is read, line by line in the order of memory: of rows of 32 words, `pitch`
+ * words apart. */
+typedef struct {
+    const uint32_t *words;
+    int64_t pitch;
+} opw_pairs_next;
+
+OPW_INLINE void opw_pairs_fetch_at(opw_pairs_next next, int64_t word) {
+    opw_prefetch(next.words + word / 32 * next.pitch + word % 32);
 }
 
-/* Adds the products of `steps` words of rows, `pitch` words apart, and of lanes, whose words are `stride` apart. */
-OPW_INLINE void opw_pairs_dot(int rows, const uint32_t *x, int64_t pitch, const uint32_t *y, int64_t stride, int steps,
-                              vf32 *sums) {
-    vf32 low[OPW_PAIRS_ROWS], high[OPW_PAIRS_ROWS];
-    _Pragma("clang loop unroll(full)") for (int r = 0; r < rows; r++) low[r] = high[r] = (vf32){0};
+/* What is read after the slice of keys, or of values, of number s: keys first, then values, then the next chunk. What
+ * is there already is fetched where there is nothing else. */
+OPW_INLINE opw_pairs_next opw_pairs_after_keys(const opw_pairs_chunk *own, int64_t s, int64_t block) {
+    int64_t at = s + OPW_PAIRS_AHEAD;
+    if (at < own->last) return (opw_pairs_next){own->keys[at], block};
+    at += own->first - own->last;
+    return (opw_pairs_next){own->values[at < own->last ? at : own->first], 32};
+}
+
+OPW_INLINE opw_pairs_next opw_pairs_after_values(const opw_pairs_chunk *own, int64_t s, int64_t block) {
+    int64_t at = s + OPW_PAIRS_AHEAD;
+    if (at < own->last) return (opw_pairs_next){own->values[at], 32};
+    const uint32_t *then = own->then[at - own->last < OPW_PAIRS_AHEAD ? at - own->last : 0];
+    return then ? (opw_pairs_next){then, block} : (opw_pairs_next){own->values[s], 32};
+}
+
+/* Adds the products of `steps` words of rows, two floats each, whose rows are `pitch` floats apart, and of `wide` vectors
+ * of lanes, whose words are `stride` apart: to sums of [rows][wide] vectors. What is at `word` of the slice that is
+ * fetched is as far from its beginning as y is from that of its own. */
+OPW_INLINE void opw_pairs_dot(int rows, int wide, const float *x, int64_t pitch, const uint32_t *y, int64_t stride,
+                              int steps, opw_pairs_next next, int64_t word, int64_t apart, vf32 *sums) {
+    vf32 low[2 * OPW_PAIRS_ROWS], high[2 * OPW_PAIRS_ROWS];
+    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++) low[i] = high[i] = (vf32){0};
     for (int k = 0; k < steps; k++) {
-        vu32 words = opw_load_u32(y + k * stride);
-        vf32 first = (vf32)(words << 16), second = (vf32)(words & 0xffff0000);
+        vf32 first[2], second[2];
+        if (rows < OPW_PAIRS_FEW && word % 16 == 0) {
+            opw_pairs_fetch_at(next, word + k * apart);
+            if (wide * OPW_LANES > 16) opw_pairs_fetch_at(next, word + k * apart + 16);
+        }
+        _Pragma("clang loop unroll(full)") for (int v = 0; v < wide; v++) {
+            vu32 words = opw_load_u32(y + k * stride + v * OPW_LANES);
+            first[v] = (vf32)(words << 16);
+            second[v] = (vf32)(words & 0xffff0000);
+        }
         _Pragma("clang loop unroll(full)") for (int r = 0; r < rows; r++) {
-            uint32_t word = x[r * pitch + k];
-            low[r] = opw_pairs_float(word << 16) * first + low[r];
-            high[r] = opw_pairs_float(word & 0xffff0000) * second + high[r];
+            vf32 one = opw_splat_f32(x[r * pitch + 2 * k]), other = opw_splat_f32(x[r * pitch + 2 * k + 1]);
+            _Pragma("clang loop unroll(full)") for (int v = 0; v < wide; v++) {
+                low[r * wide + v] = one * first[v] + low[r * wide + v];
+                high[r * wide + v] = other * second[v] + high[r * wide + v];
+            }
         }
     }
-    _Pragma("clang loop unroll(full)") for (int r = 0; r < rows; r++) {
-        vf32 both = low[r] + high[r];
-        sums[r] += both;
+    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++) {
+        vf32 both = low[i] + high[i];
+        sums[i] += both;
     }
 }
 
-OPW_INLINE void opw_pairs_scores_of(const opw_pairs_chunk *own, int rows, const uint32_t *queries, int64_t words, int steps,
+OPW_INLINE void opw_pairs_scores_of(const opw_pairs_chunk *own, int rows, const float *queries, int64_t words, int steps,
                                     int64_t block, float *scores) {
+    int wide = OPW_PAIRS_WIDE(rows);
     for (int64_t s = own->first; s < own->last; s++) {
-        if (rows < OPW_PAIRS_FEW && s + 1 < own->last)
-            opw_pairs_fetch(own->keys[s + 1], words, OPW_PAIRS_KEYS, block);
-        for (int64_t k = 0; k < OPW_PAIRS_KEYS; k += OPW_LANES) {
-            vf32 sums[OPW_PAIRS_ROWS] = {0};
+        opw_pairs_next next = opw_pairs_after_keys(own, s, block);
+        for (int64_t k = 0; k < OPW_PAIRS_KEYS; k += wide * OPW_LANES) {
+            vf32 sums[2 * OPW_PAIRS_ROWS] = {0};
             for (int64_t w = 0; w < words; w += steps)
-                opw_pairs_dot(rows, queries + w, words, own->keys[s] + w * block + k, block, steps, sums);
-            for (int r = 0; r < rows; r++)
-                opw_store_f32(scores + r * OPW_CHUNK + s * OPW_PAIRS_KEYS + k, sums[r]);
+                opw_pairs_dot(rows, wide, queries + 2 * w, 2 * words, own->keys[s] + w * block + k, block, steps, next,
+                              w * OPW_PAIRS_KEYS + k, OPW_PAIRS_KEYS, sums);
+            _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++)
+                opw_store_f32(scores + i / wide * OPW_CHUNK + s * OPW_PAIRS_KEYS + k + i % wide * OPW_LANES, sums[i]);
         }
     }
 }
 
-OPW_INLINE void opw_pairs_values_of(const opw_pairs_chunk *own, int rows, const uint32_t *weights, int64_t padded,
-                                    float *sums, int64_t part) {
-    for (int64_t d = 0; d < padded; d += OPW_LANES) {
-        vf32 own_sums[OPW_PAIRS_ROWS] = {0};
-        for (int64_t s = own->first; s < own->last; s++) {
-            if (rows < OPW_PAIRS_FEW && s + 1 < own->last)
-                opw_pairs_fetch(own->values[s + 1] + d, OPW_PAIRS_STEPS, OPW_LANES, padded);
-            opw_pairs_dot(rows, weights + s * OPW_PAIRS_STEPS, OPW_CHUNK / 2, own->values[s] + d, padded,
-                          OPW_PAIRS_STEPS, own_sums);
-        }
-        for (int r = 0; r < rows; r++) opw_store_f32(sums + r * part + d, own_sums[r]);
+/* Adds a slice's values of features [d, d + wide * OPW_LANES) to sums. */
+OPW_INLINE void opw_pairs_values_at(int rows, int wide, const float *weights, const uint32_t *values, int64_t padded,
+                                    int64_t d, opw_pairs_next next, float *sums, int64_t part) {
+    vf32 own[2 * OPW_PAIRS_ROWS];
+    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++)
+        own[i] = opw_load_f32(sums + i / wide * part + d + i % wide * OPW_LANES);
+    opw_pairs_dot(rows, wide, weights, OPW_CHUNK, values + d, padded, OPW_PAIRS_STEPS, next, d, padded, own);
+    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++)
+        opw_store_f32(sums + i / wide * part + d + i % wide * OPW_LANES, own[i]);
+}
+
+/* Sums are zero before. */
+OPW_INLINE void opw_pairs_values_of(const opw_pairs_chunk *own, int rows, const float *weights, int64_t padded,
+                                    int64_t block, float *sums, int64_t part) {
+    int wide = OPW_PAIRS_WIDE(rows);
+    for (int64_t s = own->first; s < own->last; s++) {
+        opw_pairs_next next = opw_pairs_after_values(own, s, block);
+        const float *those = weights + s * OPW_PAIRS_KEYS;
+        int64_t d = 0;
+        for (; d + wide * OPW_LANES <= padded; d += wide * OPW_LANES)
+            opw_pairs_values_at(rows, wide, those, own->values[s], padded, d, next, sums, part);
+        for (; d < padded; d += OPW_LANES)
+            opw_pairs_values_at(rows, 1, those, own->values[s], padded, d, next, sums, part);
     }
 }
 
@@ -190,16 +253,16 @@ OPW_INLINE void opw_pairs_values_of(const opw_pairs_chunk *own, int rows, const 
     default: NAME(own, OPW_PAIRS_ROWS, __VA_ARGS__);                                                                   \
     }
 
-OPW_INLINE void opw_pairs_scores(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const uint32_t *queries,
+OPW_INLINE void opw_pairs_scores(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const float *queries,
                                  int64_t words, int steps, int64_t block, float *scores) {
     (void)m;
     OPW_PAIRS_BY_ROWS(opw_pairs_scores_of, queries, words, steps, block, scores)
 }
 
-OPW_INLINE void opw_pairs_values(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const uint32_t *weights,
-                                 int64_t padded, float *sums, int64_t part) {
+OPW_INLINE void opw_pairs_values(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const float *weights,
+                                 int64_t padded, int64_t block, float *sums, int64_t part) {
     (void)m;
-    OPW_PAIRS_BY_ROWS(opw_pairs_values_of, weights, padded, sums, part)
+    OPW_PAIRS_BY_ROWS(opw_pairs_values_of, weights, padded, block, sums, part)
 }
 #endif
 
@@ -232,12 +295,12 @@ OPW_INLINE float opw_pairs_most(float *scores, int64_t low, int64_t high, int64_
 }
 
 /* The weights of keys in slices [first, last), whose largest score is m, and their sum. */
-OPW_INLINE float opw_pairs_weights(const float *scores, uint16_t *weights, int64_t first, int64_t last, float m) {
+OPW_INLINE float opw_pairs_weights(const float *scores, opw_pairs_rounded *weights, int64_t first, int64_t last, float m) {
     /* Nothing is what a key weighs that is not seen, where all scores are minus infinity as well. */
     vf32 base = opw_splat_f32(m == -__builtin_inff() ? 0 : m), sum = {0};
     for (int64_t k = first * OPW_PAIRS_KEYS; k < last * OPW_PAIRS_KEYS; k += OPW_LANES) {
         vf32 weight = opw_round_bf16(opw_exp_below_f32(opw_load_f32(scores + k) - base));
-        opw_store_bf16(weights + k, weight);
+        OPW_PAIRS_STORE(weights + k, weight);
         sum += weight;
     }
     return opw_reduce_add_f32(sum);
@@ -283,11 +346,18 @@ OPW_INLINE void opw_pairs_mask(opw_pairs_chunk *own, int64_t low, int64_t high, 
     }
 }
 
-/* One chunk for queries of one head of keys and values: `room` has a part for each. */
+/* The words of the slice of keys that begins with `key`. */
+OPW_INLINE const uint32_t *opw_pairs_keys_of(const opw_attend_model *model, int64_t table, int64_t head, int64_t key) {
+    int64_t at = model->tables[table + key / model->block] * model->kv_heads + head;
+    return (const uint32_t *)model->keys + at * (model->size / 2) * model->block + key % model->block;
+}
+
+/* One chunk for queries of one head of keys and values: `room` has a part for each. Keys before `keys` are read after
+ * it. */
 static __attribute__((noinline, unused)) void opw_pairs_attend(opw_pairs_unit *m, const opw_attend_model *model,
                                                                const opw_pairs_room *room, const int64_t *positions,
                                                                int rows, int steps, int64_t table, int64_t head,
-                                                               int64_t chunk) {
+                                                               int64_t chunk, int64_t keys) {
     int64_t begin = chunk * OPW_CHUNK, padded = model->padded, part = OPW_PART_HEAD + padded, block = model->block;
     int64_t words = model->size / 2, low = OPW_CHUNK, high = 0;
     opw_pairs_chunk own;
@@ -305,12 +375,16 @@ static __attribute__((noinline, unused)) void opw_pairs_attend(opw_pairs_unit *m
     /* Blocks that no query sees are not read: what they hold is not known. */
     own.first = low / OPW_PAIRS_KEYS, own.last = (high + OPW_PAIRS_KEYS - 1) / OPW_PAIRS_KEYS;
     for (int64_t s = own.first; s < own.last; s++) {
-        int64_t key = begin + s * OPW_PAIRS_KEYS, inside = key % block;
+        int64_t key = begin + s * OPW_PAIRS_KEYS;
         int64_t at = model->tables[table + key / block] * model->kv_heads + head;
-        own.keys[s] = (const uint32_t *)model->keys + at * words * block + inside;
-        own.values[s] = (const uint32_t *)model->values + (at * block + inside) / 2 * padded;
+        own.keys[s] = opw_pairs_keys_of(model, table, head, key);
+        own.values[s] = (const uint32_t *)model->values + (at * block + key % block) / 2 * padded;
     }
-    opw_pairs_scores(m, &own, rows, (const uint32_t *)(const void *)room->queries, words, steps, block, room->scores);
+    for (int64_t s = 0; s < OPW_PAIRS_AHEAD; s++) {
+        int64_t key = begin + OPW_CHUNK + s * OPW_PAIRS_KEYS;
+        own.then[s] = key < keys ? opw_pairs_keys_of(model, table, head, key) : NULL;
+    }
+    opw_pairs_scores(m, &own, rows, room->queries, words, steps, block, room->scores);
     /* Rows by the largest score before their weights, so that none waits for its own. */
     for (int r = 0; r < rows; r++)
         room->sums[r * part] = opw_pairs_most(room->scores + r * OPW_CHUNK, own.low[r], own.high[r], own.first, own.last,
@@ -318,23 +392,23 @@ static __attribute__((noinline, unused)) void opw_pairs_attend(opw_pairs_unit *m
     for (int r = 0; r < rows; r++)
         room->sums[r * part + 1] = opw_pairs_weights(room->scores + r * OPW_CHUNK, room->weights + r * OPW_CHUNK,
                                                      own.first, own.last, room->sums[r * part]);
-    const uint32_t *weights = (const uint32_t *)(const void *)room->weights;
     if (opw_pairs_agree(&own, rows, padded)) {
         opw_pairs_mask(&own, low, high, padded, room->copies);
-        opw_pairs_values(m, &own, rows, weights, padded, room->sums + OPW_PART_HEAD, part);
+        opw_pairs_values(m, &own, rows, room->weights, padded, block, room->sums + OPW_PART_HEAD, part);
         return;
     }
     for (int r = 0; r < rows; r++) {
         opw_pairs_chunk alone = own;
         opw_pairs_mask(&alone, own.low[r], own.high[r], padded, room->copies);
-        opw_pairs_values(m, &alone, 1, weights + r * OPW_CHUNK / 2, padded, room->sums + r * part + OPW_PART_HEAD, part);
+        opw_pairs_values(m, &alone, 1, room->weights + r * OPW_CHUNK, padded, block,
+                         room->sums + r * part + OPW_PART_HEAD, part);
     }
 }
 
 /* tensor/paged.py: `attend_pairs`. */
 static __attribute__((unused)) void attend_pairs_i64(
     const int64_t *row, const float *queries, const uint16_t *keys, const uint16_t *values, const int64_t *tables,
-    const int64_t *owners, float *parts, uint16_t *rounded, float *scores, uint16_t *weights, float *sums,
+    const int64_t *owners, float *parts, float *rounded, float *scores, float *weights, float *sums,
     uint16_t *copies, int64_t tokens, int64_t blocks, int64_t entries, int64_t count, int64_t kv_heads, int64_t group,
     int64_t size, int64_t block, int64_t window, int64_t cap, int64_t causal, int64_t *error) {
     opw_attend_item item;
@@ -344,7 +418,7 @@ static __attribute__((unused)) void attend_pairs_i64(
         *error = OPW_BAD_INDEX;
         return;
     }
-    opw_pairs_room room = {rounded, scores, weights, sums, copies};
+    opw_pairs_room room = {(opw_pairs_rounded *)rounded, scores, (opw_pairs_rounded *)weights, sums, copies};
     OPW_PAIRS_START(unit);
     int64_t part = OPW_PART_HEAD + model.padded;
     int rows, steps = opw_pairs_steps(size / 2);
@@ -356,13 +430,14 @@ static __attribute__((unused)) void attend_pairs_i64(
             int64_t i = (at + r) / group, g = (at + r) % group;
             const float *query = queries + ((item.token + i) * kv_heads * group + item.head * group + g) * size;
             for (int64_t d = 0; d < size; d += OPW_LANES)
-                opw_store_partial_bf16(rounded + r * size + d, opw_load_partial_f32(query + d, size - d), size - d);
+                OPW_PAIRS_STORE_PARTIAL(room.queries + r * size + d, opw_load_partial_f32(query + d, size - d), size - d);
             position[r] = item.position + (causal ? i : 0);
             into[r] = parts + (((item.first + i * item.stride) * kv_heads + item.head) * group + g) * part;
             if (!item.apart) memset(into[r], 0, (size_t)part * sizeof *parts);
         }
+        int64_t seen = position[rows - 1] + 1, keys = item.end * OPW_CHUNK < seen ? item.end * OPW_CHUNK : seen;
         for (int64_t chunk = item.chunk; chunk < item.end; chunk++) {
-            opw_pairs_attend(&unit, &model, &room, position, rows, steps, item.table, item.head, chunk);
+            opw_pairs_attend(&unit, &model, &room, position, rows, steps, item.table, item.head, chunk, keys);
             for (int r = 0; r < rows; r++) {
                 if (item.apart)
                     memcpy(into[r] + (chunk - item.chunk) * kv_heads * group * part, sums + r * part,
