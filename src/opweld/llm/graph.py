@@ -62,7 +62,8 @@ class _Builder(GraphBuilder):
         shape = (config.kv_heads, config.head_size, self._block)
         pools = [pool_inputs(*shape, self._pool, f".{n}", self._paired) for n in range(config.layers)]
         self._where = "embedding"
-        hidden = self._gathered("embedding", fed["tokens"], (config.vocabulary, config.hidden))
+        tied = "head" not in self._weights
+        hidden = self._gathered("embedding", fed["tokens"], (config.vocabulary, config.hidden), tied)
         if config.embedding_scale != 1:
             hidden = self._scaled(hidden, config.embedding_scale)
         if "positions" in fed:
@@ -74,7 +75,7 @@ class _Builder(GraphBuilder):
         self._where = "head"
         hidden = self._node("Gather", hidden, fed["wanted"], axis=0)
         hidden = self._norm("norm", hidden)
-        head = "embedding" if "head" not in self._weights else "head"
+        head = "embedding" if tied else "head"
         logits = self._linear(head, hidden, config.vocabulary)
         if config.logit_cap is not None:
             logits = self._capped(logits, config.logit_cap)

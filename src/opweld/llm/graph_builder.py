@@ -17,7 +17,7 @@ from opweld.ops.decoder.domain import DOMAIN
 from opweld.tensor.dtype import DType
 from opweld.tensor.experts import COLUMNS
 from opweld.tensor.paged import WORK, padded_size
-from opweld.tensor.rounded import CALL
+from opweld.tensor.rounded import CALL, PANEL
 
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "silu": ("Swish", {}),
@@ -45,6 +45,7 @@ class GraphBuilder:
     def __init__(self, architecture: str, weights: Weights, rounded: bool = False) -> None:
         self._architecture, self._weights, self._rounds = architecture, weights, rounded
         self._rounded: dict[ir.Value, list[ir.Value]] = {}
+        self._in_panels: dict[str, tuple[Sequence[ir.Value], Mapping[str, int]]] = {}
         self._nodes: list[ir.Node] = []
         self._stored: dict[str, ir.Value] = {}
         self._where = ""
@@ -83,14 +84,20 @@ class GraphBuilder:
         if x not in self._rounded:
             more = [ir.Value(f"{self._where}.rounded.{len(self._nodes)}.{part}") for part in ("steps", "totals")]
             self._rounded[x] = [self._decoder("RoundRows", x, more=more), *more]
-        made, rows = in_panels(weight), weight.shape[0]
-        panels = len(made.codes)
+        panels = -(-weight.shape[0] // PANEL)
         calls = [(panel, min(CALL, panels - panel)) for panel in range(0, panels, CALL)]
-        # A tied embedding is also looked up, as it lies in the file.
-        matrix = [self._value(f"{name}.by_panels.{kind}", part) for kind, part in made.parts.items()]
         items = self._value(f"panels.{panels}", np.array(calls, np.int64))
-        attributes = {"bits": made.bits, "zero": made.zero, "blocks": made.blocks, "out": rows}
+        matrix, attributes = self._by_panels(name, weight)
         return self._decoder("RoundedMatMul", items, *self._rounded[x], *matrix, **attributes)
+
+    def _by_panels(self, name: str, weight: Blocked) -> tuple[Sequence[ir.Value], Mapping[str, int]]:
+        """A matrix as products of rounded rows read it, and what they are told of it."""
+        if name not in self._in_panels:
+            made = in_panels(weight)
+            matrix = [self._value(f"{name}.{kind}", part) for kind, part in made.parts.items()]
+            attributes = {"bits": made.bits, "zero": made.zero, "blocks": made.blocks, "out": weight.shape[0]}
+            self._in_panels[name] = matrix, attributes
+        return self._in_panels[name]
 
     def _linears(self, names: Sequence[str], x: ir.Value, rows: Sequence[int]) -> list[ir.Value]:
         """Several linear layers of one x as one product, whose results are parts of its own: where a product takes as
@@ -127,10 +134,14 @@ class GraphBuilder:
         parts = [self._value(f"{names[0]}.{part}", array) for part, array in stacked.parts.items()]
         return self._decoder("ExpertMatMul", x, items, *pairs, *parts, bits=stacked.bits)
 
-    def _gathered(self, name: str, rows: ir.Value, shape: tuple[int, int] | None) -> ir.Value:
+    def _gathered(self, name: str, rows: ir.Value, shape: tuple[int, int] | None, multiplied: bool = False) -> ir.Value:
+        """Rows of a matrix; multiplied: whether there is a product by it, too, as of a tied embedding."""
         weight = self._read(name)
         if shape is not None and tuple(weight.shape) != shape:
             raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {list(shape)}")
+        if isinstance(weight, Blocked) and multiplied and self._rounds and has_panels(weight):
+            matrix, attributes = self._by_panels(name, weight)
+            return self._decoder("RoundedGather", rows, *matrix, **attributes)
         if isinstance(weight, Blocked):
             return self._decoder("BlockedGather", rows, *self._blocked(name, weight))
         return self._node("Gather", self._value(name, np.asarray(weight, np.float32)), rows, axis=0)

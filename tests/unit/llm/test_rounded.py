@@ -9,6 +9,7 @@ import pytest
 
 import opweld
 from opweld import ir
+from opweld.errors import RunError
 from opweld.llm.engine import Engine
 from opweld.llm.graph_builder import GraphBuilder, graph_input
 from opweld.llm.panels import in_panels
@@ -24,6 +25,7 @@ from opweld.tensor.rounded import (
     PANEL,
     PART,
     ROUNDED,
+    ROWS,
     _matrix,  # pyright: ignore[reportPrivateUsage]
     fixed_point,
     panels_of,
@@ -146,6 +148,45 @@ def test_products_are_what_they_mean_by_all_instructions_of_any_rows(form: str) 
         model = linear(weight, threads=1, target=target)
         for rows in (1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 48, 55, 70):
             np.testing.assert_array_equal(product(model, x[:rows]), whole[:rows], err_msg=f"{target}, {rows} rows")
+
+
+class Rows(GraphBuilder):
+    """Rows of a matrix that is multiplied, too."""
+
+    def graph(self) -> ir.Graph:
+        rows = graph_input("rows", DType.I64, "T")
+        found = self._gathered("matrix", rows, (OUT, SIZE), multiplied=True)
+        made = self._linear("matrix", found)
+        found.name, made.name = "found", "made"
+        return ir.Graph([rows], [found, made], self._nodes, self._stored.values())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_matrix_that_is_multiplied_is_looked_up_as_it_lies_for_that(form: str) -> None:
+    weight = matrix_of(form)
+    read = {"matrix": lambda: weight}
+
+    class Source(DecoderSource):
+        def graph(self) -> ir.Graph:
+            return Rows("llama", read, rounded=True).graph()
+
+    model = opweld.compile(Source(PLAIN, read, BLOCK, lambda _: f"rows {digest(read)}"), threads=1)
+    rows = np.array([0, 17, 74, 15, 16, 17, 63])
+    found, made = (np.asarray(array) for array in model.run({"rows": rows}).values())
+    # Half of a unit of a scale, times a code, and of a minimum.
+    right, largest = weight.values()[rows], np.abs(weight.codes.astype(np.int16)).max()
+    np.testing.assert_allclose(found, right, atol=np.abs(right).max() / 32_000 * (largest + 2) / 2, rtol=0)
+    np.testing.assert_array_equal(made, product(linear(weight, threads=1), found))
+    panels = in_panels(weight)
+    numbers = (OUT, SIZE, weight.block // PART, panels.zero, int(panels.numbers.shape[1] > panels.blocks * PANEL))
+    matrix = [np.ravel(part) for part in panels.parts.values()]
+    for row, elements in zip(rows, found, strict=True):
+        meant = np.zeros(SIZE, np.float32)
+        ROUNDED[ROWS[panels.bits]].compute([np.array([row]), *matrix], [meant], numbers)
+        np.testing.assert_array_equal(elements, meant)
+    for row in (-1, OUT):
+        with pytest.raises(RunError, match="out of range"):
+            model.run({"rows": np.array([3, row])})
 
 
 @pytest.mark.parametrize("form", FORMS)

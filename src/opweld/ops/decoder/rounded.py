@@ -4,6 +4,7 @@ RoundRows(x [rows, in])                codes int8 [rows, in], steps [rows, ceil(
 RoundedMatMul(items [calls, 2], codes, steps, totals, panels uint8 [panels, bytes], units [panels, 16],
               numbers int16 [panels, blocks * 16] or, with minimums, [panels, blocks * 32];
               bits, zero, blocks, out)                                                         [rows, out]
+RoundedGather(rows [...], panels, units, numbers; bits, zero, blocks, out)                     [..., in]
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from opweld.ops.operands import describe, require_rank, required
 from opweld.ops.registry import Inference, Lowering, infers, lowers, required_attribute
 from opweld.tensor.dim import Dim, as_dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.rounded import GROUP, ITEM, KINDS, LINE, PANEL, PART
+from opweld.tensor.rounded import GROUP, ITEM, KINDS, LINE, PANEL, PART, ROWS
 
 
 @infers("RoundRows", domain=DOMAIN)
@@ -45,16 +46,8 @@ def infer_product(scope: Inference, node: ir.Node) -> list[Fact]:
     items = require_rank(scope.fact(required(node, 0)), 2, node, 2)
     scope.same(items.shape[1], as_dim(ITEM), node, "numbers of a call")
     rows, size = require_rank(scope.fact(required(node, 1)), 2, node, 2).shape
-    out, bits = int(required_attribute(node, "out")), int(required_attribute(node, "bits"))
-    panels, width = scope.fact(required(node, 4)).shape
-    blocks = int(required_attribute(node, "blocks"))
-    if panels.constant != -(-out // PANEL) or width.constant != int(size) * PANEL * bits // 8:
-        raise ModelError(f"{describe(node)}: panels of [{panels}, {width}] are no matrix of [{out}, {size}]")
-    if _whole(size, PART, node) % blocks:
-        raise ModelError(f"{describe(node)}: {blocks} blocks do not divide a row of {size}")
-    if scope.fact(required(node, 6)).shape[1].constant not in (blocks * PANEL, 2 * blocks * PANEL):
-        raise ModelError(f"{describe(node)}: numbers are not those of {blocks} blocks")
-    return [Fact(DType.F32, (rows, as_dim(out)))]
+    _check_matrix(scope, node, 4, size)
+    return [Fact(DType.F32, (rows, as_dim(int(required_attribute(node, "out")))))]
 
 
 @lowers("RoundedMatMul", domain=DOMAIN)
@@ -62,17 +55,69 @@ def lower_product(scope: Lowering, node: ir.Node) -> None:
     """A call for each item."""
     items, x = required(node, 0), required(node, 1)
     rows, size = scope.fact(x).shape
-    out, zero, blocks = (as_dim(int(required_attribute(node, name))) for name in ("out", "zero", "blocks"))
-    each = as_dim(_whole(size, PART, node) // int(blocks))
-    pairs = int(scope.fact(required(node, 6)).shape[1]) // (int(blocks) * PANEL) - 1
+    matrix = _matrix_numbers(scope, node, 6, size)
     (name,) = scope.extern(
         KINDS[int(required_attribute(node, "bits"))],
         [scope.tensor(required(node, n)) for n in range(7)],
-        [(DType.F32, (rows, out))],
-        (rows, out, size, each, zero, as_dim(pairs)),
+        [(DType.F32, (rows, matrix[0]))],
+        (rows, *matrix),
         scope.fact(items).shape[0],
     )
     scope.alias(node.outputs[0], name)
+
+
+@infers("RoundedGather", domain=DOMAIN)
+def infer_rows(scope: Inference, node: ir.Node) -> list[Fact]:
+    """[...] -> [..., in]."""
+    rows, size = scope.fact(required(node, 0)), _row_size(scope, node)
+    if rows.dtype is not DType.I64:
+        raise ModelError(f"{describe(node)}: rows are {DType.I64!r}, not {rows.dtype!r}")
+    _check_matrix(scope, node, 1, size)
+    return [Fact(DType.F32, (*rows.shape, size))]
+
+
+@lowers("RoundedGather", domain=DOMAIN)
+def lower_rows(scope: Lowering, node: ir.Node) -> None:
+    """A call for each row; one that is not there is an error of the run."""
+    rows, size = required(node, 0), _row_size(scope, node)
+    shape = scope.fact(rows).shape
+    count = as_dim(1)
+    for extent in shape:
+        count *= extent
+    (name,) = scope.extern(
+        ROWS[int(required_attribute(node, "bits"))],
+        [scope.tensor(required(node, n)) for n in range(4)],
+        [(DType.F32, (*shape, size))],
+        _matrix_numbers(scope, node, 3, size),
+        count,
+    )
+    scope.alias(node.outputs[0], name)
+
+
+def _row_size(scope: Inference | Lowering, node: ir.Node) -> Dim:
+    """Of a row of the matrix of a RoundedGather."""
+    width = scope.fact(required(node, 1)).shape[1].constant or 0
+    return as_dim(width * 8 // (PANEL * int(required_attribute(node, "bits"))))
+
+
+def _check_matrix(scope: Inference, node: ir.Node, first: int, size: Dim) -> None:
+    """Raises ModelError where the inputs from `first` on, codes, units and numbers, are no matrix with such rows."""
+    out, bits, blocks = (int(required_attribute(node, name)) for name in ("out", "bits", "blocks"))
+    panels, width = scope.fact(required(node, first)).shape
+    if panels.constant != -(-out // PANEL) or width.constant != int(size) * PANEL * bits // 8:
+        raise ModelError(f"{describe(node)}: panels of [{panels}, {width}] are no matrix of [{out}, {size}]")
+    if _whole(size, PART, node) % blocks:
+        raise ModelError(f"{describe(node)}: {blocks} blocks do not divide a row of {size}")
+    if scope.fact(required(node, first + 2)).shape[1].constant not in (blocks * PANEL, 2 * blocks * PANEL):
+        raise ModelError(f"{describe(node)}: numbers are not those of {blocks} blocks")
+
+
+def _matrix_numbers(scope: Lowering, node: ir.Node, numbers: int, size: Dim) -> tuple[Dim, ...]:
+    """What functions are told of a matrix: out, in, parts of a block, zero, and whether there are minimums. numbers:
+    which input has those of blocks."""
+    out, zero, blocks = (int(required_attribute(node, name)) for name in ("out", "zero", "blocks"))
+    pairs = int(scope.fact(required(node, numbers)).shape[1]) // (blocks * PANEL) - 1
+    return as_dim(out), size, as_dim(_whole(size, PART, node) // blocks), as_dim(zero), as_dim(pairs)
 
 
 def _whole(size: Dim, each: int, node: ir.Node) -> int:

@@ -1,5 +1,5 @@
-/* Products of rows rounded to 8 bits by matrices of integers in blocks: the functions `round_rows` and `rounded_*` of
- * tensor/rounded.py, which says what they compute and how operands lie.
+/* Products of rows rounded to 8 bits by matrices of integers in blocks: the functions `round_rows`, `rounded_*`
+ * and `rounded_row_*` of tensor/rounded.py, which says what they compute and how operands lie.
  *
  * The sum of a group of 256 products, scales and minimums of weights included, is an integer of 32 bits, and exact. So a
  * matrix unit that takes 16 rows at once, dot products of bytes that take one, and what widens bytes have the same sums:
@@ -273,6 +273,32 @@ OPW_INLINE void opw_rounded_panel(const opw_rounded_matrix *own, const opw_round
     }
 OPW_DEFINE_ROUNDED(rounded_u4, 4)
 OPW_DEFINE_ROUNDED(rounded_u8, 8)
+
+/* tensor/rounded.py: `rounded_row_*`. */
+#define OPW_DEFINE_ROUNDED_ROW(NAME, BITS)                                                                             \
+    static __attribute__((unused)) void NAME##_i64(                                                                    \
+        const int64_t *row, const uint8_t *codes, const float *units, const int16_t *numbers, float *to, int64_t out,  \
+        int64_t size, int64_t each, int64_t zero, int64_t has_least, int64_t *error) {                                 \
+        if (*row < 0 || *row >= out) {                                                                                 \
+            *error = OPW_BAD_INDEX;                                                                                    \
+            return;                                                                                                    \
+        }                                                                                                              \
+        int64_t panel = *row / OPW_ROUNDED_PANEL, column = *row % OPW_ROUNDED_PANEL, parts = size / OPW_ROUNDED_PART;  \
+        float unit = units[*row] * 0x1p-15f;                                                                           \
+        for (int64_t p = panel * parts; p < (panel + 1) * parts; p++) {                                                \
+            const uint8_t *from = codes + p * (OPW_ROUNDED_BYTES * BITS / 8) + 4 * column;                             \
+            const int16_t *own = numbers + (p / each * OPW_ROUNDED_PANEL + column) * (1 + (has_least != 0));           \
+            int32_t scale = own[0], least = has_least ? own[1] : 0;                                                    \
+            for (int w = 0; w < OPW_ROUNDED_WORDS; w++)                                                                \
+                for (int i = 0; i < 4; i++) {                                                                          \
+                    int at = (BITS == 4 ? w % (OPW_ROUNDED_WORDS / 2) : w) * 4 * OPW_ROUNDED_PANEL + i;                \
+                    int32_t code = BITS == 4 ? from[at] >> w / (OPW_ROUNDED_WORDS / 2) * 4 & 15 : from[at];            \
+                    *to++ = (float)((code - (int32_t)zero) * scale + least) * unit;                                    \
+                }                                                                                                      \
+        }                                                                                                              \
+    }
+OPW_DEFINE_ROUNDED_ROW(rounded_row_u4, 4)
+OPW_DEFINE_ROUNDED_ROW(rounded_row_u8, 8)
 
 /* tensor/rounded.py: `round_rows`. A group that holds an infinity or a NaN has a step that is one. */
 static __attribute__((unused)) void round_rows_f32(const float *x, int8_t *codes, float *steps, int32_t *totals,
