@@ -181,7 +181,9 @@ def speed(model: Path, threads: int, contexts: Sequence[int], cache: CacheType) 
     peer = _llama(model, threads, longest + 64)
     machine = measure_machine()
     rate = machine.levels[-1].read.at(threads)
-    print(f"{machine.target}, {threads} threads; DRAM {rate / 1e9:.1f} GB/s; {_read(loaded) / 1e6:.1f} MB of weights")
+    print(
+        f"{machine.target}, {threads} threads; DRAM {rate / 1e9:.1f} GB/s; {bytes_read(loaded) / 1e6:.1f} MB of weights"
+    )
 
     def ours(start: int, count: int) -> float:
         begin = time.perf_counter()
@@ -210,11 +212,13 @@ def speed(model: Path, threads: int, contexts: Sequence[int], cache: CacheType) 
         for name, seconds in found.items():
             if seconds:
                 per = [count / s for s in seconds]
-                part = f", {statistics.median(per) * _read(loaded, start) / rate:.0%} of DRAM" if count == 1 else ""
+                part = (
+                    f", {statistics.median(per) * bytes_read(loaded, start) / rate:.0%} of DRAM" if count == 1 else ""
+                )
                 print(f"{title:20} {name:10} {statistics.median(per):8.1f} tokens/s, best {max(per):8.1f}{part}")
 
 
-def _read(loaded: Loaded, cached: int = 0) -> int:
+def bytes_read(loaded: Loaded, cached: int = 0) -> int:
     """Bytes that a token reads: of weights, as the file has them, but an embedding that it only looks up; and of the
     keys and values of the tokens before it."""
     weights = loaded.opened.weights

@@ -22,12 +22,14 @@ class Angles:
 
     def at(self, positions: NDArray[np.int64]) -> tuple[Float32, Float32]:
         """float32 [tokens, pairs] of cosines, and of sines."""
-        highest = int(positions.max()) + 1
+        one = len(positions) == 1
+        highest = (positions.item() if one else int(positions.max())) + 1
         if highest > KEPT:
             return self._computed(positions)
         if highest > len(self._kept[0]):
             self._kept = self._computed(np.arange(min(KEPT, max(256, 2 * highest))))
-        return self._kept[0][positions], self._kept[1][positions]
+        at = slice(highest - 1, highest) if one else positions
+        return self._kept[0][at], self._kept[1][at]
 
     def _computed(self, positions: NDArray[np.int64]) -> tuple[Float32, Float32]:
         turned = positions[:, None] * self._rope.frequencies

@@ -153,7 +153,7 @@ class Native(Opened):
         """See `Opened`."""
         assert isinstance(state, NativeState)
         _, outputs = self._begin(arrays, state)
-        state.run(arrays, outputs)
+        state.run(outputs)
         return outputs
 
     def clocked_state(self, arrays: list[Array], state: State) -> tuple[list[Array], PlanDescription, Clocked]:
@@ -166,21 +166,24 @@ class Native(Opened):
         except BaseException:
             state.cancel()
             raise
-        return outputs, description, state.clocked(description, arrays, outputs)
+        return outputs, description, state.clocked(description, outputs)
 
     def _begin(self, arrays: list[Array], state: NativeState) -> tuple[int, list[Array]]:
         """Takes the state for a run; the opw_plan of the run, and memory for its outputs."""
         try:
-            plan, kinds = state.begin(arrays, self.threads, self._module.n_outputs)
+            plan, kinds = state.begin(arrays, self.threads)
         except AssumptionError as error:
             self.check_shapes(arrays)
             raise self.explained(error, arrays, state) from None
         try:
-            # Equal ones are one object, the key for reusing memory of outputs.
-            return plan, self._outputs.make(self._kinds.setdefault(kinds, kinds))
+            return plan, self._outputs.make(kinds)
         except BaseException:
             state.cancel()
             raise
+
+    def same_kinds(self, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The object that equal kinds of outputs have been: the key for reusing their memory."""
+        return self._kinds.setdefault(kinds, kinds)
 
     def _plan(self, arrays: list[Array]) -> Plan:
         return self._bind(arrays, [array.shape for array in arrays])

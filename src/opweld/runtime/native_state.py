@@ -32,13 +32,41 @@ class _Handle:
         weakref.finalize(self, _free, module, handle).atexit = False
 
 
+class _Call:
+    """What a run is called with; a later run whose inputs have the same shapes has the same but for addresses. Between
+    two steps of a language model its weights have passed through the caches: what a run does in Python it does at the
+    speed of memory.
+
+    Attributes:
+        shapes: of the inputs. tensors: the inputs. read, written: addresses of inputs, and of outputs.
+        kinds: what outputs are; None where they depend on how long the state is.
+    """
+
+    __slots__ = ("kinds", "message", "plan", "read", "shapes", "tensors", "written")
+
+    def __init__(self, module: Module, arrays: list[Array], shapes: tuple[tuple[int, ...], ...]) -> None:
+        self.shapes = shapes
+        self.tensors = module.tensors(arrays)
+        self.read = (ctypes.c_void_p * len(arrays))(*map(address, arrays))
+        self.written = (ctypes.c_void_p * module.n_outputs)()
+        self.message = ctypes.create_string_buffer(MESSAGE_BYTES)
+        self.plan = ctypes.c_void_p()
+        self.kinds: Kinds | None = None
+
+    def feed(self, arrays: list[Array]) -> None:
+        """Takes other arrays of the same shapes."""
+        read = self.read
+        for i, (tensor, array) in enumerate(zip(self.tensors, arrays, strict=True)):
+            tensor.data = read[i] = address(array)
+
+
 class NativeState(State):
     """Values in memory of the C runtime, which compiled code writes in place."""
 
     def __init__(self, opened: Native, module: Module, shapes: Sequence[tuple[int, ...]]) -> None:
         """See `State`. Raises InputError where there is no memory."""
         super().__init__(opened, shapes)
-        self._module = module
+        self._opened, self._module = opened, module
         self._message = ctypes.create_string_buffer(MESSAGE_BYTES)
         tensors = (Tensor * len(self.infos))()
         for tensor, shape in zip(tensors, self.shapes, strict=True):
@@ -51,6 +79,10 @@ class NativeState(State):
             raise runtime_error(status, self._message.value)
         self.handle: int = handle.value
         self._owner = _Handle(module, handle.value)
+        self._grows = any(info.axis is not None for info in self.infos)
+        # That of the last run, while no run has begun; and that of the run that has.
+        self._spare: list[_Call] = []
+        self._begun: _Call | None = None
         self._views = tuple(map(self._view, range(len(self.infos))))
 
     def _view(self, position: int) -> Array:
@@ -87,44 +119,59 @@ class NativeState(State):
 
     # ------------------------------------------------------------------------------------------------------ runs
 
-    def begin(self, arrays: list[Array], threads: int, outputs: int) -> tuple[int, Kinds]:
+    def begin(self, arrays: list[Array], threads: int) -> tuple[int, Kinds]:
         """Takes the state for a run with these arrays; returns its opw_plan, valid until the run is over, and what its
         outputs are. Then comes `run`, `clocked` or `cancel`.
 
         Raises StateError where another run has it or it is lost, AssumptionError and InputError as binding does."""
-        module, plan = self._module, ctypes.c_void_p()
-        message = ctypes.create_string_buffer(MESSAGE_BYTES)
+        module, shapes = self._module, tuple([array.shape for array in arrays])
+        try:
+            call = self._spare.pop()
+        except IndexError:
+            call = None
+        if call is None or call.shapes != shapes:
+            call = _Call(module, arrays, shapes)
+        else:
+            call.feed(arrays)
         status = module.library.opw_state_begin(
-            self.handle, module.tensors(arrays), threads, ctypes.byref(plan), message, MESSAGE_BYTES
+            self.handle, call.tensors, threads, ctypes.byref(call.plan), call.message, MESSAGE_BYTES
         )
-        if status != OK or plan.value is None:
-            raise _error(status, message.value)
-        return plan.value, module.outputs_of(plan.value, outputs)
+        plan = call.plan.value
+        if status != OK or plan is None:
+            raise _error(status, call.message.value)
+        kinds = call.kinds or self._opened.same_kinds(module.outputs_of(plan, module.n_outputs))
+        if not self._grows:
+            call.kinds = kinds
+        self._begun = call
+        return plan, kinds
 
-    def run(self, arrays: list[Array], outputs: list[Array]) -> None:
+    def run(self, outputs: list[Array]) -> None:
         """Runs what was begun, and gives the state back."""
-        self._run(self._module.library.opw_state_run, arrays, outputs)
+        self._run(self._module.library.opw_state_run, outputs)
 
-    def clocked(self, plan: PlanDescription, arrays: list[Array], outputs: list[Array]) -> Clocked:
+    def clocked(self, plan: PlanDescription, outputs: list[Array]) -> Clocked:
         """Like `run`, with the clocks of the steps of its plan."""
         run = getattr(self._module.library, "opw_state_run_timed", None)
         if run is None:
             self.cancel()
             raise UnsupportedError("the artifact's runtime does not time runs with a state: compile the model again")
         timings, wall = np.empty((plan.threads, len(plan.steps), TIMING_FIELDS), np.int64), ctypes.c_int64()
-        self._run(run, arrays, outputs, address(timings), ctypes.byref(wall))
+        self._run(run, outputs, address(timings), ctypes.byref(wall))
         return Clocked(wall.value, timings)
 
-    def _run(self, run: Callable[..., int], arrays: list[Array], outputs: list[Array], *clocks: Any) -> None:
-        message = ctypes.create_string_buffer(MESSAGE_BYTES)
-        read = (ctypes.c_void_p * len(arrays))(*map(address, arrays))
-        written = (ctypes.c_void_p * len(outputs))(*map(address, outputs))
-        status = run(self.handle, read, written, *clocks, message, MESSAGE_BYTES)
+    def _run(self, run: Callable[..., int], outputs: list[Array], *clocks: Any) -> None:
+        call, self._begun = self._begun, None
+        assert call is not None, "a run that has begun"
+        for i, array in enumerate(outputs):
+            call.written[i] = address(array)
+        status = run(self.handle, call.read, call.written, *clocks, call.message, MESSAGE_BYTES)
         if status != OK:
-            raise _error(status, message.value)
+            raise _error(status, call.message.value)
+        self._spare[:] = (call,)
 
     def cancel(self) -> None:
         """Gives the state back without a run."""
+        self._begun = None
         self._module.library.opw_state_cancel(self.handle)
 
 

@@ -285,7 +285,7 @@ def test_one_run_at_a_time_uses_a_state() -> None:
     state, x = model.new_state(), np.ones(4, np.float32)
     session = model.session
     assert isinstance(state, NativeState)
-    state.begin([x], 1, 1)
+    state.begin([x], 1)
     for other in (lambda: model.run({"x": x}, state), state.reset, lambda: state.load({})):
         with pytest.raises(StateError) as caught:
             other()
