@@ -11,6 +11,9 @@ so that of three roundings of each result one is left; where a quotient was a pr
 instructions, none is. Either way the result is what real numbers give but for some 2 ** -23 of it: only what lies as
 near to the middle between two codes can become the other one. Nobody else reads what is divided and rounded here.
 
+So end sums of two quantized values, products of them, and a chain of these that is computed together, where each value
+between is rounded to what a byte holds.
+
 An odd z stays where it is: halves are rounded to the even one of two codes, and an odd number more would change which.
 """
 
@@ -64,7 +67,7 @@ def merge_scales(graph: UseDef) -> None:
     made: list[Tensor] = []
     for name in graph.items:
         tensor = graph.tensor(name)
-        if tensor is None or not graph.reduces(tensor):
+        if tensor is None:
             continue
         body = transform(tensor.body, lambda node, tensor=tensor: merging.merged(tensor, node))
         if body is not tensor.body and _decided(graph, tensor) == "one factor":
@@ -91,7 +94,7 @@ class _Merging:
             quotient = node.x
             if not isinstance(quotient, Binary) or not _is_scaled(quotient):
                 return None
-            if not any(isinstance(inner, Reduce) for inner in walk(quotient)):
+            if not self._is_of_integers(quotient):
                 return None
             found = self._scaled(tensor, quotient.x, quotient)
             return None if found is None else unary("round", found)
@@ -115,7 +118,10 @@ class _Merging:
             for factor, other in ((value.y, value.x), (value.x, value.y)):
                 if self._is_fixed(factor):
                     made = self._constant(tensor, binary(quotient.op, factor, quotient.y))
-                    return None if made is None else binary("mul", other, made)
+                    return None if made is None else binary("mul", _unsigned_zero(other), made)
+            for factor, other in ((value.y, value.x), (value.x, value.y)):
+                if (made := self._scaled(tensor, factor, quotient)) is not None:
+                    return binary("mul", other, made)
         return None
 
     def _shifted(self, tensor: Tensor, node: Cast) -> Expr | None:
@@ -147,6 +153,14 @@ class _Merging:
                 if made is not None:
                     return binary("add", other, made)
         return None
+
+    def _is_of_integers(self, value: Expr) -> bool:
+        """Whether a value is made of a sum of products, or of bytes and constants alone."""
+        nodes = tuple(walk(value))
+        if any(isinstance(node, Reduce) for node in nodes):
+            return True
+        read = [node for node in nodes if isinstance(node, Load) and node.tensor not in self._constants]
+        return bool(read) and all(node.dtype in _BYTES for node in read)
 
     # ------------------------------------------------------------------------------------------------- the constants
 
@@ -194,6 +208,13 @@ def _decided(graph: UseDef, tensor: Tensor) -> str:
         prefer="one factor",
         reason="constants are divided when the model is compiled, and results are rounded once",
     )
+
+
+def _unsigned_zero(value: Expr) -> Expr:
+    """A rounded number that 0 is added to, lest it be -0, without: what a byte is rounded from may have either."""
+    if isinstance(value, Binary) and value.op == "add" and isinstance(value.y, Const) and value.y.value == 0:
+        return value.x
+    return value
 
 
 def _is_scaled(value: Binary) -> bool:

@@ -122,3 +122,34 @@ def test_what_cannot_be_merged_stays(why: str) -> None:
         text = text.replace("mul(%0, scale[i1])", "mul(%0, f32(z[i0, i1]))")
     program, _ = program_of(text, 1e-33 if "ordinary" in why else 1.0)
     assert print_program(merged(program)) == print_program(program)
+
+
+CHAIN = """program chain
+input z u8[48, 40]
+constant w u8[40]
+tensor y u8[i0: 48, i1: 40] from "Add"
+  %0 = mul(sub(f32(z[i0, i1]), 125.0:f32), 0.46:f32)
+  %1 = div(min(max(mul(%0, mul(f32(w[i1]), 0.004:f32)), -58.4:f32), 43.6:f32), 0.4:f32)
+  %2 = add(%0, mul(add(round(%1), 0.0:f32), 0.4:f32))
+  = u8(add(i32(round(div(min(max(%2, -116.8:f32), 87.2:f32), 0.8:f32))), 146:i32))
+output y = y
+"""
+
+
+def test_a_chain_of_sums_and_products_of_bytes_is_divided_nowhere() -> None:
+    program, data = program_of(CHAIN)
+    random = np.random.default_rng(4)
+    weights = random.integers(0, 256, 40).astype(np.uint8)
+    program = replace(program, constants=tuple(replace(one, read=lambda: weights) for one in program.constants))
+    made = merged(program)
+    assert "div" not in operators(made) and operators(made).count("round") == 2
+    feeds = {"z": data["z"]}
+    before, after = (next(iter(interpret(one, feeds).values())).astype(int) for one in (program, made))
+    assert len(np.unique(before)) > 100 and (before != after).mean() < 1e-2 and np.abs(before - after).max() <= 1
+
+
+@pytest.mark.parametrize("read", ["f32[48, 40]", "i32[48, 40]"])
+def test_what_is_made_of_other_values_than_bytes_is_divided(read: str) -> None:
+    text = CHAIN.replace("z u8[48, 40]", f"z {read}").replace("constant w", "input w")
+    program, _ = program_of(text.replace("f32(z[i0, i1])", "z[i0, i1]") if read[0] == "f" else text)
+    assert print_program(merged(program)) == print_program(program)
