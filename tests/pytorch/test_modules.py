@@ -278,3 +278,23 @@ def test_assertions_that_are_known_to_hold_cost_nothing() -> None:
 def test_modules_of_two_bytes_are_verified(dtype: torch.dtype) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).eval().to(dtype)
     assert opweld.compile(module, (torch.ones(2, 8, dtype=dtype),)).verify().passed
+
+
+class Tagged(torch.nn.Module):
+    """Adds to the features that it is given, one of which is a text, as modules of sentence-transformers do."""
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        features.update(found=features["x"] * 2, cache=None)
+        return features
+
+
+def test_texts_and_none_among_features_are_neither_inputs_nor_outputs() -> None:
+    shapes = ({"x": {0: "batch"}, "modality": None},)
+    given = {"x": torch.ones(2, 4), "modality": "text"}
+    model = opweld.compile(Tagged().eval(), (given,), dynamic_shapes=shapes)
+    assert [own.name for own in model.inputs] == ["features_x"]
+    feeds = {"features_x": np.ones((3, 4), np.float32)}
+    found = model.run(feeds)
+    assert list(found) == ["x", "found"]
+    np.testing.assert_array_equal(found["found"], np.full((3, 4), 2.0))
+    assert model.verify(feeds).passed

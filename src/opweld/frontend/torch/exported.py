@@ -89,14 +89,19 @@ def imported(program: ExportedProgram, dynamic_shapes: Any = None, name: str = "
             raise UnsupportedError(f"the module writes input {spec.target!r}, which is not supported yet")
     (end,) = (node for node in functional.graph.nodes if node.op == "output")
     returned = elements(end.args[0])
-    ends = [value for value in returned if value is not None]
-    outputs = [own for own, value in zip(outputs, returned, strict=True) if value is not None]
+    ends = [value for value in returned if is_value(value)]
+    outputs = [own for own, value in zip(outputs, returned, strict=True) if is_value(value)]
     importer = Importer(parameters, names, dim_names(functional, dynamic_shapes))
     asserted = tuple(assertions(functional.graph))
     graph, nodes = importer.run(
         functional.graph, functional.graph_module, outputs, ends, asserted, size_guards(program)
     )
     return Imported(graph, nodes, name)
+
+
+def is_value(returned: Any) -> bool:
+    """Whether what a module returns is an output: None and texts, as of a modality, are not."""
+    return returned is not None and not isinstance(returned, str)
 
 
 def saved(program: ExportedProgram) -> bytes:

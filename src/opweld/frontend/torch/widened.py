@@ -18,7 +18,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 def float64_outputs(program: ExportedProgram, feeds: Mapping[str, Any]) -> list[Any]:
     """The flat outputs of a program in float64, for arrays by name of the input."""
-    from opweld.frontend.torch.exported import user_inputs
+    from opweld.frontend.torch.exported import is_value, user_inputs
 
     signature = program.graph_signature
     stored = {**program.state_dict, **program.constants}
@@ -36,7 +36,8 @@ def float64_outputs(program: ExportedProgram, feeds: Mapping[str, Any]) -> list[
     torch.set_default_dtype(torch.float64)
     try:
         with torch.no_grad():
-            return list(pytree.tree_leaves(_Widened(program.graph_module).run(*arguments)))
+            returned = pytree.tree_leaves(_Widened(program.graph_module).run(*arguments))
+            return [value for value in returned if is_value(value)]
     finally:
         torch.set_default_dtype(before)
 
