@@ -74,7 +74,7 @@ class Target(TargetMachine):
         l1_bytes, l2_bytes: data cache a core. l3_bytes: last-level cache, shared.
         features: features of the processor that generated code may use, named as in `__builtin_cpu_supports`.
         triple: architecture, system and C library, as compilers name them.
-        maker: who made the processor, where its memory differs from others of the kind: "intel", else "".
+        core: whose core it is, where its figures differ from others of the kind: "intel", "zen4", else "".
     """
 
     kind: ClassVar[str] = "cpu"
@@ -86,7 +86,7 @@ class Target(TargetMachine):
     l3_bytes: int
     features: tuple[str, ...]
     triple: str
-    maker: str = ""
+    core: str = ""
 
     @property
     def vector_lanes_f32(self) -> int:
@@ -129,10 +129,10 @@ class Target(TargetMachine):
     @cache
     def native() -> Target:
         """This machine. Raises OptionError where opweld has no target for it."""
-        flags, caches, maker = _read_flags(_CPUINFO), _read_caches(_CACHES), _read_maker(_CPUINFO)
+        flags, caches, core = _read_flags(_CPUINFO), _read_caches(_CACHES), _read_core(_CPUINFO)
         if "amx_tile" in flags and not _may_use_tiles():
             flags -= {"amx_tile", "amx_int8", "amx_bf16"}
-        return detect(platform.machine(), flags, caches, available_cores(), _c_library(), maker)
+        return detect(platform.machine(), flags, caches, available_cores(), _c_library(), core)
 
 
 @dataclass(frozen=True)
@@ -185,10 +185,10 @@ _EXTRAS = {"x86-64-v3": _V3_EXTRAS, "x86-64-v4": _V4_EXTRAS, "aarch64": _ARM_EXT
 
 
 def detect(
-    machine: str, flags: frozenset[str], caches: dict[int, int], cores: int, c_library: str, maker: str = ""
+    machine: str, flags: frozenset[str], caches: dict[int, int], cores: int, c_library: str, core: str = ""
 ) -> Target:
-    """The target of a machine with these /proc/cpuinfo flags, data caches (level to bytes), kind of C library and maker
-    of its processor."""
+    """The target of a machine with these /proc/cpuinfo flags, data caches (level to bytes), kind of C library and
+    core."""
     if machine in ("x86_64", "AMD64"):
         if not flags >= _V3_FEATURES.keys():
             missing = ", ".join(sorted(_V3_FEATURES.keys() - flags))
@@ -209,7 +209,7 @@ def detect(
         l3_bytes=caches.get(3, l2),
         features=(*generic.features, *present),
         triple=generic.triple if c_library == "gnu" else generic.triple.partition("-gnu")[0] + "-musl",
-        maker=maker,
+        core=core,
     )
 
 
@@ -227,9 +227,14 @@ def _read_name(path: Path) -> str:
     return ", ".join(filter(None, (first.get("model name", ""), *numbers))) or "unknown"
 
 
-def _read_maker(path: Path) -> str:
-    """`Target.maker` of the first processor that /proc/cpuinfo lists."""
-    return "intel" if _read_first(path).get("vendor_id") == "GenuineIntel" else ""
+def _read_core(path: Path) -> str:
+    """`Target.core` of the first processor that /proc/cpuinfo lists. AMD's family 25 is Zen 3 and Zen 4, of which only
+    the latter has AVX-512."""
+    first = _read_first(path)
+    if first.get("vendor_id") == "GenuineIntel":
+        return "intel"
+    zen4 = first.get("vendor_id") == "AuthenticAMD" and first.get("cpu family") == "25"
+    return "zen4" if zen4 and "avx512f" in first.get("flags", "").split() else ""
 
 
 def _read_first(path: Path) -> dict[str, str]:

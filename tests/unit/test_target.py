@@ -46,12 +46,20 @@ def test_avx2_machine_gets_256_bit_vectors() -> None:
     assert "-mprefer-vector-width=512" not in clang_flags(found)
 
 
-def test_makers_are_read_from_cpuinfo(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("vendor", "family", "flags", "core"),
+    [
+        ("GenuineIntel", 6, "avx2 avx512f", "intel"),
+        ("AuthenticAMD", 25, "avx2 avx512f", "zen4"),
+        ("AuthenticAMD", 25, "avx2", ""),  # Zen 3
+        ("AuthenticAMD", 26, "avx2 avx512f", ""),
+    ],
+)
+def test_cores_are_read_from_cpuinfo(vendor: str, family: int, flags: str, core: str, tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
-    for vendor, maker in (("GenuineIntel", "intel"), ("AuthenticAMD", "")):
-        file.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n\nprocessor\t: 1\n")
-        assert target_module._read_maker(file) == maker
-    assert target_module._read_maker(tmp_path / "absent") == ""
+    file.write_text(f"vendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: {flags}\n\nprocessor\t: 1\n")
+    assert target_module._read_core(file) == core
+    assert target_module._read_core(tmp_path / "absent") == ""
 
 
 def test_wide_elements_take_more_registers() -> None:
@@ -64,9 +72,10 @@ def test_every_target_has_figures_of_its_core() -> None:
     assert {name.partition(" ")[0] for name in CORES} == set(PROCESSORS) - {"native"} | set(GPUS)
 
 
-def test_a_maker_has_figures_of_its_own_where_they_are_known() -> None:
-    intel, other = (detect("x86_64", AVX512, {}, 2, "gnu", maker) for maker in ("intel", ""))
+def test_a_core_has_figures_of_its_own_where_they_are_known() -> None:
+    intel, zen4, other = (detect("x86_64", AVX512, {}, 2, "gnu", core) for core in ("intel", "zen4", ""))
     assert core_of(intel) is CORES["x86-64-v4 intel"]
+    assert core_of(zen4) is CORES["x86-64-v4 zen4"]
     assert core_of(other) is CORES["x86-64-v4"]
     assert core_of(detect("x86_64", AVX2, {}, 2, "gnu", "intel")) is CORES["x86-64-v3"]
     assert intel.digest() != other.digest()

@@ -14,15 +14,12 @@ from opweld.fuse.region import axes_in, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage
-from opweld.schedule.cost import LINE, core_of, most_rows, traffic
+from opweld.schedule.cost import LINE, SPAN, core_of, most_rows, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Atom, Dim, FloorDiv, Mod
 from opweld.tensor.expr import Load
 from opweld.tensor.program import Tensor
-
-SPAN = 4096
-"""Bytes after which addresses map to the same set of the first-level cache: the size of one of its ways."""
 
 Reader = tuple[Tensor, Lanes]
 """A contraction, and its lanes, that reads the value as the broadcast operand."""

@@ -14,6 +14,7 @@ computed once for every row and vector that it varies with, and a load once for 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,9 @@ from opweld.schedule.cost import (
     GUARD,
     ITERATION,
     LAUNCH,
+    LINE,
     SCATTER,
+    SPAN,
     TILE_CONFIG,
     TRIP,
     UNKNOWN,
@@ -430,6 +433,16 @@ class _Usage:
         checked = any(isinstance(atom, Value) for atom in atoms_of(offset))
         self._slow += (GATHER + DIVISION * divided + checked) * lanes * registers
 
+    def _evicted(self, node: Load, step: Dim) -> int:
+        """Lines that rows, `step` elements apart, evict before the next iteration reads their next elements: as many as
+        map to the same set of the first-level cache beyond its ways."""
+        frame, each = self._frame, self._bytes(node)
+        along = node.indices[0].coefficient(frame.loops[-1][0]) if frame.loops else None
+        if along is None or abs(self._walker.size(along)) * each >= LINE:
+            return 0  # the next element is in another line
+        apart = SPAN // math.gcd(self._walker.size(step) * each, SPAN)
+        return max(0, frame.rows - apart * (self._walker.target.l1_bytes // SPAN))
+
     def _bytes(self, node: Load) -> int:
         return self._walker.dtypes.get(node.tensor, node.dtype).bytes
 
@@ -441,6 +454,8 @@ class _Usage:
         if step is None or frame.row is None:
             self._loads += registers * weight
             return
+        if not varies & LANE:
+            self._waiting += self._evicted(node, step) * LINE / self._walker.core.l2_bytes
         start = offset.without(frame.row)
         constant = next((value for monomial, value in start.terms if not monomial), 0)
         stride = self._walker.size(step) or -self._walker.size(-step)

@@ -133,6 +133,12 @@ def test_a_single_row_waits_for_its_sums() -> None:
     assert single.seconds > 2 * tile.seconds
 
 
+def test_rows_in_the_same_sets_of_a_cache_evict_each_other() -> None:
+    # 32 KiB of 8 ways: of 13 rows that are a multiple of 4 KiB apart, five find no place.
+    assert gemm(13, 2, 1024).dependency > 0
+    assert gemm(8, 2, 1024).dependency == gemm(13, 2, 1040).dependency == 0
+
+
 def test_rows_that_overlap_share_their_loads() -> None:
     window = """kernel
 read b0 f32
