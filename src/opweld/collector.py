@@ -40,6 +40,14 @@ def collected_seldom() -> Generator[None]:
                 gc.set_threshold(*_before)
 
 
+def pass_over_what_is_new(look: bool = False) -> None:
+    """Has the collector look at nothing any more that exists now; look: once it has looked at what came since it was
+    called before. What has been imported has left next to nothing that nobody refers to."""
+    if look:
+        gc.collect()
+    gc.freeze()
+
+
 def pass_over_what_there_is() -> None:
     """Has the collector look at nothing any more that exists now, once it has looked at all of it.
 

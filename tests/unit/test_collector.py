@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from opweld.collector import SELDOM, collected_seldom, pass_over_what_there_is
+from opweld.collector import SELDOM, collected_seldom, pass_over_what_is_new, pass_over_what_there_is
 from opweld.tensor.intern import compilation
 
 
@@ -74,3 +74,14 @@ def test_what_a_server_keeps_is_not_looked_at_again_until_it_says_so() -> None:
     assert left() is not None
     pass_over_what_there_is()
     assert left() is None
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_is_new_is_passed_over_and_looked_at_where_that_is_asked() -> None:
+    first, frozen = weakref.ref(_Part()), gc.get_freeze_count()
+    pass_over_what_is_new()
+    assert gc.get_freeze_count() > frozen
+    second = weakref.ref(_Part())
+    pass_over_what_is_new(look=True)
+    assert second() is None
+    assert first() is not None, "what was passed over is not looked at again"

@@ -28,6 +28,7 @@ from opweld.cli.language import (
     load_encoder,
     named,
 )
+from opweld.collector import collected_seldom, pass_over_what_is_new
 from opweld.errors import OptionError
 from opweld.options import byte_count
 
@@ -171,12 +172,13 @@ def serve(
     what it says. docs/guides/serve-models.md and serve-language-models.md have more.
     """
     check_installed("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "grpc", extra="serve")
-    from opweld.serve.limits import Keys, Limits, bytes_in_flight, keys_of_file
-    from opweld.serve.processes.hub import Hub
-    from opweld.serve.processes.part import Part
-    from opweld.serve.server import Server, allow_connections, reserve, share
-    from opweld.serve.supervisor import supervised
-    from opweld.serve.watchdog import Watchdog
+    with collected_seldom():
+        from opweld.serve.limits import Keys, Limits, bytes_in_flight, keys_of_file
+        from opweld.serve.processes.hub import Hub
+        from opweld.serve.processes.part import Part
+        from opweld.serve.server import Server, allow_connections, reserve, share
+        from opweld.serve.supervisor import supervised
+        from opweld.serve.watchdog import Watchdog
 
     keys = Keys([*(api_key or ()), *(keys_of_file(api_key_file) if api_key_file else ())])
     given = named(models)
@@ -197,7 +199,8 @@ def serve(
             f"--workers is {workers}, and {of_language[0][1]} is a language model, of which each process would have a "
             "cache of its own; serve it by a server of its own, with --workers 1"
         )
-    with ExitStack() as reserved:  # before minutes of compiling, not after
+    with ExitStack() as reserved, ExitStack() as starting:  # reserved before minutes of compiling, not after
+        starting.enter_context(collected_seldom())
         http = reserved.enter_context(reserve(host, port))
         grpc = None if grpc_port is None else reserved.enter_context(reserve(host, grpc_port, "--grpc-port"))
         beside = "" if grpc is None else f", gRPC at {_shown(grpc)}"
@@ -254,6 +257,7 @@ def serve(
             _say(here)
         else:
             http.close()
+        starting.close()
         try:
             server.run(sockets=[http] if member is None else [])
         finally:
@@ -264,7 +268,7 @@ def serve(
 def _import(tensors: bool, language: bool) -> None:
     """Imports what the server needs, before there is one: a server that is started again when it dies has it by the
     fork, and is there in half a second. Nothing of it starts a thread of Python's."""
-    needed = ["opweld.serve.page.interface", "opweld.runtime.native"]
+    needed = ["opweld.serve.page.interface", "opweld.runtime.native", "opweld.build.toolchain", "uvloop"]
     if tensors:
         needed += ["opweld.serve.inference.repository", "opweld.serve.processes.shared"]
     if language:
@@ -272,6 +276,7 @@ def _import(tensors: bool, language: bool) -> None:
         needed += ["pydantic.v1"]  # FastAPI looks whether fields of requests are of it
     for name in needed:
         importlib.import_module(name)
+    pass_over_what_is_new()  # which stays, and which no server needs to look through
 
 
 def _shown(listening: socket.socket) -> str:
@@ -334,9 +339,12 @@ def _page(repository: ModelRepository | None, language: Models | None, member: M
     """The page at /."""
     from opweld.serve.page.interface import page_interface
     from opweld.serve.page.reports import Reports
+
+    if member is None:
+        return partial(page_interface, repository, language, Reports())
     from opweld.serve.processes.shared import shared_reports
 
-    return partial(page_interface, repository, language, Reports() if member is None else shared_reports(member))
+    return partial(page_interface, repository, language, shared_reports(member))
 
 
 def _language(

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import uvicorn
 from starlette.types import ASGIApp, Scope
 
-from opweld.collector import pass_over_what_there_is
+from opweld.collector import pass_over_what_is_new
 from opweld.errors import OptionError
 from opweld.serve.access import AccessLog
 from opweld.serve.application import application
@@ -132,7 +132,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to take requests over HTTP."""
-        pass_over_what_there_is()
+        pass_over_what_is_new(look=True)
         await super().startup(sockets)
         if self._member is not None:
             self._member.serve(self._take)
