@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, TypeVar
+from zlib import crc32
 
 from opweld.tensor.intern import current
-from opweld.tensor.polynomial import ZERO, Dim, DimLike, Monomial, TooLargeError, as_dim, make
+from opweld.tensor.polynomial import SAMPLES, ZERO, Dim, DimLike, Monomial, Sampled, TooLargeError, as_dim, make
 
 if TYPE_CHECKING:
     from opweld.tensor.expr import Expr
@@ -24,17 +25,19 @@ class Atom:
 
     `key` is its position in the order of atoms, by kind (`rank`) first; `text` is its printed form."""
 
-    __slots__ = ("_dim", "key", "text")
+    __slots__ = ("_dim", "key", "samples", "text")
     rank: ClassVar[int] = 0
     is_remainder: ClassVar[bool] = False
     key: tuple[int, str, int]
     text: str
+    samples: Sampled | None
+    """Cached result of `sampled`, None before the first call."""
     _dim: Dim | None
 
     def __new__(cls: type[Made], *_: object) -> Made:
         """An atom whose fields are still to be set."""
         made = object.__new__(cls)
-        made._dim = None
+        made._dim = made.samples = None
         return made
 
     def __repr__(self) -> str:
@@ -62,6 +65,17 @@ class Atom:
         if self not in values:
             raise KeyError(f"no value for {self}")
         return values[self]
+
+    def sampled(self) -> Sampled:
+        """Its values at a few points, each of which sizes and indices may have at the same time; None where it has none
+        there. The first point has the least sizes, the others large ones; indices are first, last and first."""
+        found = self.samples
+        if found is None:
+            found = self.samples = self._sampled()
+        return found
+
+    def _sampled(self) -> Sampled:
+        return (None,) * SAMPLES
 
     def lower_bounds(self) -> list[Dim]:
         """Lower bounds of the atom, each valid alone."""
@@ -105,6 +119,17 @@ class Symbol(Atom):
         assert isinstance(found, Symbol)
         return found
 
+    def _sampled(self) -> Sampled:
+        # Of two sizes each is the larger one at some point.
+        least, own = self.least or 0, crc32(self.name.encode()) % 1000
+        return least, least + 1000 + own, least + 3000 - own
+
+
+def _first_and_last(extent: Dim) -> Sampled:
+    """Indices below an extent at the sample points."""
+    least, large, other = ((size if size is not None and size > 0 else None) for size in extent.sampled())
+    return least and 0, large and large - 1, other and 0
+
 
 class Axis(Atom):
     """An index that runs over [0, extent). Every call makes a new axis."""
@@ -121,6 +146,9 @@ class Axis(Atom):
         axis.name, axis.extent, axis.number = name, as_dim(extent), next(current.get().count)
         axis.text, axis.key = name, (cls.rank, name, axis.number)
         return axis
+
+    def _sampled(self) -> Sampled:
+        return _first_and_last(self.extent)
 
     def lower_bounds(self) -> list[Dim]:
         """Zero."""
@@ -174,6 +202,9 @@ class Value(Atom):
             return super().evaluated(values, on_value)
         return on_value(self)
 
+    def _sampled(self) -> Sampled:
+        return _first_and_last(self.extent)
+
     def lower_bounds(self) -> list[Dim]:
         """Zero."""
         return [ZERO]
@@ -188,6 +219,8 @@ class Pair(Atom):
 
     __slots__ = ("_inside", "left", "right")
     template: ClassVar[str]
+    divides: ClassVar[bool] = False
+    """Whether it is there for a positive second polynomial only."""
     left: Dim
     right: Dim
     _inside: frozenset[Atom] | None
@@ -226,6 +259,12 @@ class Pair(Atom):
         if self in values:
             return values[self]
         return self.number(self.left.evaluate(values, on_value), self.right.evaluate(values, on_value))
+
+    def _sampled(self) -> Sampled:
+        return tuple(
+            None if left is None or right is None or (self.divides and right <= 0) else self.number(left, right)
+            for left, right in zip(self.left.sampled(), self.right.sampled(), strict=True)
+        )
 
     @staticmethod
     def made(left: Dim, right: Dim) -> Dim:

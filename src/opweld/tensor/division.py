@@ -28,7 +28,7 @@ class FloorDiv(Pair):
     """left // right, rounded towards minus infinity, right > 0. Made by `floordiv`, which simplifies."""
 
     __slots__ = ()
-    rank, template = 2, "({} // {})"
+    rank, template, divides = 2, "({} // {})", True
 
     @staticmethod
     def made(left: Dim, right: Dim) -> Dim:
@@ -87,7 +87,7 @@ class Mod(Pair):
     """left % right in [0, right), right > 0. Made by `mod`, which simplifies."""
 
     __slots__ = ()
-    rank, template = 3, "({} % {})"
+    rank, template, divides = 3, "({} % {})", True
     is_remainder = True
 
     @staticmethod
@@ -236,7 +236,8 @@ def _split(a: Dim, b: Dim) -> tuple[Dim, Dim]:
 
 
 def _within(remainder: Dim, b: Dim) -> bool:
-    return nonnegative(remainder) and nonnegative(b - 1 - remainder)
+    # Most remainders are not below the divisor, which is soon seen; that they are not negative takes a proof.
+    return nonnegative(b - 1 - remainder) and nonnegative(remainder)
 
 
 Dim.divide, Dim.remainder = staticmethod(floordiv), staticmethod(mod)

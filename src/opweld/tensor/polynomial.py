@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 DimLike: TypeAlias = "Dim | int"
 Monomial: TypeAlias = "tuple[Atom, ...]"
+Sampled: TypeAlias = "tuple[int | None, ...]"
+"""Integers at `SAMPLES` points, see `Atom.sampled`."""
+
+SAMPLES = 3
 
 MAX_TERMS = 512
 """The most terms of a polynomial. Sizes and indices of real models have a few dozen at most."""
@@ -207,6 +211,22 @@ class Dim:
         for monomial, coefficient in self.terms:
             for atom in monomial:
                 coefficient *= atom.evaluated(values, on_value)
+            total += coefficient
+        return total
+
+    def sampled(self) -> Sampled:
+        """The integers at the sample points, see `Atom.sampled`; None where an atom has no value at a point."""
+        return tuple(map(self.at_sample, range(SAMPLES)))
+
+    def at_sample(self, point: int) -> int | None:
+        """The integer at one sample point."""
+        total = 0
+        for monomial, coefficient in self.terms:
+            for atom in monomial:
+                value = (atom.samples or atom.sampled())[point]
+                if value is None:
+                    return None
+                coefficient *= value
             total += coefficient
         return total
 
