@@ -10,7 +10,7 @@ import numpy as np
 
 from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
-from opweld.llm.panels import has_panels, in_panels
+from opweld.llm.panels import Panels, has_panels, in_panels
 from opweld.llm.stack import narrow, stack
 from opweld.llm.weights import Blocked, Weight, Weights
 from opweld.ops.decoder.domain import DOMAIN
@@ -45,7 +45,7 @@ class GraphBuilder:
     def __init__(self, architecture: str, weights: Weights, rounded: bool = False) -> None:
         self._architecture, self._weights, self._rounds = architecture, weights, rounded
         self._rounded: dict[ir.Value, list[ir.Value]] = {}
-        self._in_panels: dict[str, tuple[Sequence[ir.Value], Mapping[str, int]]] = {}
+        self._in_panels: dict[str, tuple[Panels, Sequence[ir.Value]]] = {}
         self._nodes: list[ir.Node] = []
         self._stored: dict[str, ir.Value] = {}
         self._where = ""
@@ -87,16 +87,16 @@ class GraphBuilder:
         panels = -(-weight.shape[0] // PANEL)
         calls = [(panel, min(CALL, panels - panel)) for panel in range(0, panels, CALL)]
         items = self._value(f"panels.{panels}", np.array(calls, np.int64))
-        matrix, attributes = self._by_panels(name, weight)
+        made, matrix = self._by_panels(name, weight)
+        attributes = {"bits": made.bits, "zero": made.zero, "blocks": made.blocks, "out": weight.shape[0]}
         return self._decoder("RoundedMatMul", items, *self._rounded[x], *matrix, **attributes)
 
-    def _by_panels(self, name: str, weight: Blocked) -> tuple[Sequence[ir.Value], Mapping[str, int]]:
-        """A matrix as products of rounded rows read it, and what they are told of it."""
+    def _by_panels(self, name: str, weight: Blocked) -> tuple[Panels, Sequence[ir.Value]]:
+        """A matrix as products of rounded rows read it."""
         if name not in self._in_panels:
             made = in_panels(weight)
-            matrix = [self._value(f"{name}.{kind}", part) for kind, part in made.parts.items()]
-            attributes = {"bits": made.bits, "zero": made.zero, "blocks": made.blocks, "out": weight.shape[0]}
-            self._in_panels[name] = matrix, attributes
+            parts = [self._value(f"{name}.by_panels.{kind}", part) for kind, part in made.parts.items()]
+            self._in_panels[name] = made, parts
         return self._in_panels[name]
 
     def _linears(self, names: Sequence[str], x: ir.Value, rows: Sequence[int]) -> list[ir.Value]:
@@ -140,8 +140,10 @@ class GraphBuilder:
         if shape is not None and tuple(weight.shape) != shape:
             raise ModelError(f"weight {name} has the shape {list(weight.shape)}, expected {list(shape)}")
         if isinstance(weight, Blocked) and multiplied and self._rounds and has_panels(weight):
-            matrix, attributes = self._by_panels(name, weight)
-            return self._decoder("RoundedGather", rows, *matrix, **attributes)
+            made, (codes, *_) = self._by_panels(name, weight)
+            numbers = {"scales": weight.scales, "minimums": weight.minimums}
+            own = [self._value(f"{name}.{kind}", part) for kind, part in numbers.items() if part is not None]
+            return self._decoder("RoundedGather", rows, codes, *own, bits=made.bits, added=made.added)
         if isinstance(weight, Blocked):
             return self._decoder("BlockedGather", rows, *self._blocked(name, weight))
         return self._node("Gather", self._value(name, np.asarray(weight, np.float32)), rows, axis=0)

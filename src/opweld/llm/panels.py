@@ -20,6 +20,7 @@ class Panels:
         codes: uint8 [panels, bytes]. units: float32 [panels, 16].
         numbers: int16, scales or pairs of a scale and a minimum, [panels, numbers].
         bits: of a stored code, 4 or 8. zero: what is subtracted from one. blocks: of a row.
+        added: what a stored code is more than the one that it was.
     """
 
     codes: NDArray[np.uint8]
@@ -28,6 +29,7 @@ class Panels:
     bits: int
     zero: int
     blocks: int
+    added: int
 
     @property
     def parts(self) -> dict[str, NDArray[Any]]:
@@ -53,4 +55,6 @@ def in_panels(weight: Blocked) -> Panels:
         minimums, low, zero = moved if minimums is None else minimums + moved, -middle, middle
     units, numbers = fixed_point(weight.scales, minimums, low, low + 2 * middle - 1)
     codes = (weight.codes.astype(np.int16) + added).astype(np.uint8)
-    return Panels(panels_of(codes, bits), numbers_of(units), numbers_of(numbers), bits, zero, weight.scales.shape[1])
+    return Panels(
+        panels_of(codes, bits), numbers_of(units), numbers_of(numbers), bits, zero, weight.scales.shape[1], added
+    )

@@ -20,8 +20,8 @@ Blocks have whole parts of 32 elements; `totals` are the sums of the codes of ea
 of it, the columns of the result; the last one is filled with zeros: [panels, parts, words, 16, 4] of bytes. A word is
 four neighbours along the sum. Codes of four bits are two in a byte, those of word w and of word w + 4, and their zero
 is 8. Units are [panels, 16], numbers [panels, blocks, 16] of scales, or of pairs of a scale and a minimum.
-`rounded_row_*` look up a row of such a matrix, w * units / 2**15, so that a tied embedding is stored once. The C is
-`runtime/c/opweld_rounded.h`.
+`rounded_row_*` look up a row, of such codes and of scales and minimums as they were, [out, blocks], so that codes of a
+tied embedding are stored once: (codes - added) * scale + minimum. The C is `runtime/c/opweld_rounded.h`.
 """
 
 from __future__ import annotations
@@ -154,40 +154,36 @@ def _product_work(numbers: Numbers) -> Any:
     return ceildiv(rows * size * PANEL * CALL, 4)
 
 
-def _weights(bits: int, codes: Array, numbers_of_blocks: Array, numbers: Numbers, rows: slice) -> Array:
-    """w of these rows of a matrix, int64 [rows, in]; numbers: what is told of it, from `out` on."""
-    out, size, each, zero, has_least = map(int, numbers)
-    kinds, blocks = 1 + has_least, size // PART // each
-    spread = numbers_of_blocks.reshape(-1, blocks, PANEL, kinds).transpose(0, 2, 1, 3).reshape(-1, blocks, kinds)
-    spread = np.repeat(spread[rows].astype(np.int64), each * PART, axis=1)
-    weights = (_matrix(codes, bits, out, size)[rows].astype(np.int64) - zero) * spread[..., 0]
-    return weights + spread[..., 1] if has_least else weights
-
-
 def _product(bits: int, operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
     item, x, steps, _, codes, units, numbers_of_blocks = operands
-    rows, out, size, *_ = map(int, numbers)
-    columns, groups = slice(int(item[0]) * PANEL, min(out, int(item[0] + item[1]) * PANEL)), -(-size // GROUP)
-    weights = _weights(bits, codes, numbers_of_blocks, numbers[1:], columns)
+    rows, out, size, each, zero, has_least = map(int, numbers)
+    columns = slice(int(item[0]) * PANEL, min(out, int(item[0] + item[1]) * PANEL))
+    kinds, blocks, groups = 1 + has_least, size // PART // each, -(-size // GROUP)
+    spread = numbers_of_blocks.reshape(-1, blocks, PANEL, kinds).transpose(0, 2, 1, 3).reshape(-1, blocks, kinds)
+    spread = np.repeat(spread[columns].astype(np.int64), each * PART, axis=1)
+    weights = (_matrix(codes, bits, out, size)[columns].astype(np.int64) - zero) * spread[..., 0]
+    if has_least:
+        weights += spread[..., 1]
     sums = np.einsum("rgk,cgk->rgc", _in_groups(x.reshape(rows, size)).astype(np.int64), _in_groups(weights))
     found = (sums * steps.reshape(rows, groups, 1)).sum(1) * units.reshape(-1)[columns]
     results[0].reshape(rows, out)[:, columns] = found
 
 
 def _row_parts(bits: int, numbers: Numbers) -> tuple[Any, ...]:
-    """The number of a row; codes, units, numbers of blocks; the row."""
-    out, size, each, _, has_least = numbers
-    wide = ceildiv(out, PANEL) * PANEL
-    blocks = wide * ceildiv(_divided(size, PART), each) * (1 + has_least)
-    return 1, wide * ceildiv(size * bits, 8), wide, blocks, size
+    """The number of a row; codes, scales, minimums, or scales where there are none; the row."""
+    out, size, each, *_ = numbers
+    blocks = out * ceildiv(_divided(size, PART), each)
+    return 1, ceildiv(out, PANEL) * PANEL * ceildiv(size * bits, 8), blocks, blocks, size
 
 
 def _row(bits: int, operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
-    (row,), codes, units, numbers_of_blocks = operands
-    if not 0 <= row < int(numbers[0]):
+    (row,), codes, scales, minimums = operands
+    out, size, each, added, has_least = map(int, numbers)
+    if not 0 <= row < out:
         raise OpweldError("an index is out of range: a row")
-    (weights,) = _weights(bits, codes, numbers_of_blocks, numbers, slice(int(row), int(row) + 1))
-    results[0][:] = weights * (units.reshape(-1)[row] / np.float32(FRACTION))
+    scale, least = (np.repeat(part.reshape(out, -1)[row], each * PART) for part in (scales, minimums))
+    whole = _matrix(codes, bits, out, size)[row].astype(np.float32) - np.float32(added)
+    results[0][:] = whole * scale + (least if has_least else np.float32(0))
 
 
 def _scratch(numbers: Numbers) -> tuple[tuple[DType, Any], ...]:

@@ -173,17 +173,16 @@ def test_a_matrix_that_is_multiplied_is_looked_up_as_it_lies_for_that(form: str)
     model = opweld.compile(Source(PLAIN, read, BLOCK, lambda _: f"rows {digest(read)}"), threads=1)
     rows = np.array([0, 17, 74, 15, 16, 17, 63])
     found, made = (np.asarray(array) for array in model.run({"rows": rows}).values())
-    # Half of a unit of a scale, times a code, and of a minimum.
-    right, largest = weight.values()[rows], np.abs(weight.codes.astype(np.int16)).max()
-    np.testing.assert_allclose(found, right, atol=np.abs(right).max() / 32_000 * (largest + 2) / 2, rtol=0)
+    np.testing.assert_allclose(found, weight.values()[rows], rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(made, product(linear(weight, threads=1), found))
     panels = in_panels(weight)
-    numbers = (OUT, SIZE, weight.block // PART, panels.zero, int(panels.numbers.shape[1] > panels.blocks * PANEL))
-    matrix = [np.ravel(part) for part in panels.parts.values()]
-    for row, elements in zip(rows, found, strict=True):
+    numbers = (OUT, SIZE, weight.block // PART, panels.added, int(weight.minimums is not None))
+    least = weight.scales if weight.minimums is None else weight.minimums
+    for row in rows:
         meant = np.zeros(SIZE, np.float32)
-        ROUNDED[ROWS[panels.bits]].compute([np.array([row]), *matrix], [meant], numbers)
-        np.testing.assert_array_equal(elements, meant)
+        operands = [np.array([row]), panels.codes.ravel(), weight.scales.ravel(), least.ravel()]
+        ROUNDED[ROWS[panels.bits]].compute(operands, [meant], numbers)
+        np.testing.assert_allclose(meant, weight.values()[row], rtol=1e-6, atol=1e-6)
     for row in (-1, OUT):
         with pytest.raises(RunError, match="out of range"):
             model.run({"rows": np.array([3, row])})

@@ -4,7 +4,7 @@ RoundRows(x [rows, in])                codes int8 [rows, in], steps [rows, ceil(
 RoundedMatMul(items [calls, 2], codes, steps, totals, panels uint8 [panels, bytes], units [panels, 16],
               numbers int16 [panels, blocks * 16] or, with minimums, [panels, blocks * 32];
               bits, zero, blocks, out)                                                         [rows, out]
-RoundedGather(rows [...], panels, units, numbers; bits, zero, blocks, out)                     [..., in]
+RoundedGather(rows [...], panels, scales float32 [out, blocks], minimums?; bits, added)        [..., in]
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.decoder.domain import DOMAIN
 from opweld.ops.fact import Fact
-from opweld.ops.operands import describe, require_rank, required
+from opweld.ops.operands import describe, given, require_rank, required
 from opweld.ops.registry import Inference, Lowering, infers, lowers, required_attribute
 from opweld.tensor.dim import Dim, as_dim
 from opweld.tensor.dtype import DType
@@ -46,8 +46,16 @@ def infer_product(scope: Inference, node: ir.Node) -> list[Fact]:
     items = require_rank(scope.fact(required(node, 0)), 2, node, 2)
     scope.same(items.shape[1], as_dim(ITEM), node, "numbers of a call")
     rows, size = require_rank(scope.fact(required(node, 1)), 2, node, 2).shape
-    _check_matrix(scope, node, 4, size)
-    return [Fact(DType.F32, (rows, as_dim(int(required_attribute(node, "out")))))]
+    out, bits = int(required_attribute(node, "out")), int(required_attribute(node, "bits"))
+    panels, width = scope.fact(required(node, 4)).shape
+    blocks = int(required_attribute(node, "blocks"))
+    if panels.constant != -(-out // PANEL) or width.constant != int(size) * PANEL * bits // 8:
+        raise ModelError(f"{describe(node)}: panels of [{panels}, {width}] are no matrix of [{out}, {size}]")
+    if _whole(size, PART, node) % blocks:
+        raise ModelError(f"{describe(node)}: {blocks} blocks do not divide a row of {size}")
+    if scope.fact(required(node, 6)).shape[1].constant not in (blocks * PANEL, 2 * blocks * PANEL):
+        raise ModelError(f"{describe(node)}: numbers are not those of {blocks} blocks")
+    return [Fact(DType.F32, (rows, as_dim(out)))]
 
 
 @lowers("RoundedMatMul", domain=DOMAIN)
@@ -55,12 +63,14 @@ def lower_product(scope: Lowering, node: ir.Node) -> None:
     """A call for each item."""
     items, x = required(node, 0), required(node, 1)
     rows, size = scope.fact(x).shape
-    matrix = _matrix_numbers(scope, node, 6, size)
+    out, zero, blocks = (as_dim(int(required_attribute(node, name))) for name in ("out", "zero", "blocks"))
+    each = as_dim(_whole(size, PART, node) // int(blocks))
+    pairs = int(scope.fact(required(node, 6)).shape[1]) // (int(blocks) * PANEL) - 1
     (name,) = scope.extern(
         KINDS[int(required_attribute(node, "bits"))],
         [scope.tensor(required(node, n)) for n in range(7)],
-        [(DType.F32, (rows, matrix[0]))],
-        (rows, *matrix),
+        [(DType.F32, (rows, out))],
+        (rows, out, size, each, zero, as_dim(pairs)),
         scope.fact(items).shape[0],
     )
     scope.alias(node.outputs[0], name)
@@ -69,26 +79,32 @@ def lower_product(scope: Lowering, node: ir.Node) -> None:
 @infers("RoundedGather", domain=DOMAIN)
 def infer_rows(scope: Inference, node: ir.Node) -> list[Fact]:
     """[...] -> [..., in]."""
-    rows, size = scope.fact(required(node, 0)), _row_size(scope, node)
+    rows, panels, scales = (scope.fact(required(node, n)) for n in range(3))
     if rows.dtype is not DType.I64:
         raise ModelError(f"{describe(node)}: rows are {DType.I64!r}, not {rows.dtype!r}")
-    _check_matrix(scope, node, 1, size)
+    size, (out, blocks) = _row_size(scope, node), require_rank(scales, 2, node, 2).shape
+    if panels.shape[0].constant != -(-int(out) // PANEL) or _whole(size, PART, node) % int(blocks):
+        raise ModelError(f"{describe(node)}: scales of [{out}, {blocks}] are not those of panels of {panels.shape}")
+    minimums = given(node, 3)
+    if minimums is not None and scope.fact(minimums).shape != scales.shape:
+        raise ModelError(f"{describe(node)}: minimums have the shape of scales, [{out}, {blocks}]")
     return [Fact(DType.F32, (*rows.shape, size))]
 
 
 @lowers("RoundedGather", domain=DOMAIN)
 def lower_rows(scope: Lowering, node: ir.Node) -> None:
     """A call for each row; one that is not there is an error of the run."""
-    rows, size = required(node, 0), _row_size(scope, node)
-    shape = scope.fact(rows).shape
+    rows, scales, minimums = required(node, 0), required(node, 2), given(node, 3)
+    size, (out, blocks), shape = _row_size(scope, node), scope.fact(scales).shape, scope.fact(rows).shape
+    each, added = _whole(size, PART, node) // int(blocks), int(required_attribute(node, "added"))
     count = as_dim(1)
     for extent in shape:
         count *= extent
     (name,) = scope.extern(
         ROWS[int(required_attribute(node, "bits"))],
-        [scope.tensor(required(node, n)) for n in range(4)],
+        [scope.tensor(value) for value in (rows, required(node, 1), scales, minimums or scales)],
         [(DType.F32, (*shape, size))],
-        _matrix_numbers(scope, node, 3, size),
+        (out, size, as_dim(each), as_dim(added), as_dim(int(minimums is not None))),
         count,
     )
     scope.alias(node.outputs[0], name)
@@ -98,26 +114,6 @@ def _row_size(scope: Inference | Lowering, node: ir.Node) -> Dim:
     """Of a row of the matrix of a RoundedGather."""
     width = scope.fact(required(node, 1)).shape[1].constant or 0
     return as_dim(width * 8 // (PANEL * int(required_attribute(node, "bits"))))
-
-
-def _check_matrix(scope: Inference, node: ir.Node, first: int, size: Dim) -> None:
-    """Raises ModelError where the inputs from `first` on, codes, units and numbers, are no matrix with such rows."""
-    out, bits, blocks = (int(required_attribute(node, name)) for name in ("out", "bits", "blocks"))
-    panels, width = scope.fact(required(node, first)).shape
-    if panels.constant != -(-out // PANEL) or width.constant != int(size) * PANEL * bits // 8:
-        raise ModelError(f"{describe(node)}: panels of [{panels}, {width}] are no matrix of [{out}, {size}]")
-    if _whole(size, PART, node) % blocks:
-        raise ModelError(f"{describe(node)}: {blocks} blocks do not divide a row of {size}")
-    if scope.fact(required(node, first + 2)).shape[1].constant not in (blocks * PANEL, 2 * blocks * PANEL):
-        raise ModelError(f"{describe(node)}: numbers are not those of {blocks} blocks")
-
-
-def _matrix_numbers(scope: Lowering, node: ir.Node, numbers: int, size: Dim) -> tuple[Dim, ...]:
-    """What functions are told of a matrix: out, in, parts of a block, zero, and whether there are minimums. numbers:
-    which input has those of blocks."""
-    out, zero, blocks = (int(required_attribute(node, name)) for name in ("out", "zero", "blocks"))
-    pairs = int(scope.fact(required(node, numbers)).shape[1]) // (blocks * PANEL) - 1
-    return as_dim(out), size, as_dim(_whole(size, PART, node) // blocks), as_dim(zero), as_dim(pairs)
 
 
 def _whole(size: Dim, each: int, node: ir.Node) -> int:

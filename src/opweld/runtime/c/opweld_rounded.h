@@ -277,23 +277,22 @@ OPW_DEFINE_ROUNDED(rounded_u8, 8)
 /* tensor/rounded.py: `rounded_row_*`. */
 #define OPW_DEFINE_ROUNDED_ROW(NAME, BITS)                                                                             \
     static __attribute__((unused)) void NAME##_i64(                                                                    \
-        const int64_t *row, const uint8_t *codes, const float *units, const int16_t *numbers, float *to, int64_t out,  \
-        int64_t size, int64_t each, int64_t zero, int64_t has_least, int64_t *error) {                                 \
+        const int64_t *row, const uint8_t *codes, const float *scales, const float *minimums, float *to, int64_t out,  \
+        int64_t size, int64_t each, int64_t added, int64_t has_least, int64_t *error) {                                \
         if (*row < 0 || *row >= out) {                                                                                 \
             *error = OPW_BAD_INDEX;                                                                                    \
             return;                                                                                                    \
         }                                                                                                              \
         int64_t panel = *row / OPW_ROUNDED_PANEL, column = *row % OPW_ROUNDED_PANEL, parts = size / OPW_ROUNDED_PART;  \
-        float unit = units[*row] * 0x1p-15f;                                                                           \
-        for (int64_t p = panel * parts; p < (panel + 1) * parts; p++) {                                                \
-            const uint8_t *from = codes + p * (OPW_ROUNDED_BYTES * BITS / 8) + 4 * column;                             \
-            const int16_t *own = numbers + (p / each * OPW_ROUNDED_PANEL + column) * (1 + (has_least != 0));           \
-            int32_t scale = own[0], least = has_least ? own[1] : 0;                                                    \
+        for (int64_t p = 0; p < parts; p++) {                                                                          \
+            const uint8_t *from = codes + (panel * parts + p) * (OPW_ROUNDED_BYTES * BITS / 8) + 4 * column;           \
+            int64_t block = *row * (parts / each) + p / each;                                                          \
+            float scale = scales[block], least = has_least ? minimums[block] : 0.0f;                                   \
             for (int w = 0; w < OPW_ROUNDED_WORDS; w++)                                                                \
                 for (int i = 0; i < 4; i++) {                                                                          \
                     int at = (BITS == 4 ? w % (OPW_ROUNDED_WORDS / 2) : w) * 4 * OPW_ROUNDED_PANEL + i;                \
                     int32_t code = BITS == 4 ? from[at] >> w / (OPW_ROUNDED_WORDS / 2) * 4 & 15 : from[at];            \
-                    *to++ = (float)((code - (int32_t)zero) * scale + least) * unit;                                    \
+                    *to++ = (float)(code - (int32_t)added) * scale + least;                                            \
                 }                                                                                                      \
         }                                                                                                              \
     }
