@@ -58,6 +58,7 @@ _KINDS = ("layer_types", "layers_block_type", "mlp_layer_types")
 """What says of each layer what it is."""
 
 _OWN: dict[str, dict[str, Any]] = {
+    "axk2": {"index_topk": 40},
     "bamba": {"num_hidden_layers": 2, "attn_layer_indices": [1]},
     "dbrx": {"ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2}},
     "esmc": {"num_key_value_heads": 4},
@@ -73,7 +74,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "zaya": {"num_experts_per_tok": 1},
 }
 """Options of a type of model whose sizes have to agree with others. A row of zeros for padding has equal scores for
-all experts, of which PyTorch chooses any."""
+all experts, of which PyTorch chooses any; so have keys of AXK2 that no head finds, unless all are taken."""
 
 
 def small(plain: Any) -> dict[str, Any]:
