@@ -259,16 +259,19 @@ def exposed(model: onnx.ModelProto) -> tuple[onnx.ModelProto, onnx.ModelProto, l
 
 
 def _exact(model: bytes) -> Any:
-    """ONNX Runtime's session, in which no product of bytes saturates, as they do by default without VNNI: a pass of its
-    optimiser's second level sees to that, but not in QLinearMatMul of opset 21 and later, nor in bodies of If and Loop
-    (version 1.31)."""
+    """ONNX Runtime's session that computes what the file says. No product of bytes saturates, as they do by default
+    without VNNI: a pass of its optimiser's second level sees to that, but not in QLinearMatMul of opset 21 and later,
+    nor in bodies of If and Loop (version 1.31). Weights that the file leaves in floats, as those of ConvTranspose,
+    stay floats: by default they are rounded to bytes where what they multiply and the result are quantised."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.log_severity_level = 3
     options.add_session_config_entry("session.x64quantprecision", "1")
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], disabled_optimizers=["WeightBiasQuantization"]
+    )
 
 
 @dataclass(frozen=True)

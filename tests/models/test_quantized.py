@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -65,3 +66,24 @@ def test_a_row_answers_the_same_bits_on_any_threads_in_any_batch(name: str, by: 
 
 QUANTISED = {"minilm": "minilm-qdq-u8s8-channel", "magika": "magika-qoperator-s8s8-tensor"}
 """By model of the zoo, the file that ONNX Runtime's quantiser makes of it."""
+
+
+def test_weights_left_in_floats_are_compared_with_as_floats(tmp_path: Path) -> None:
+    """ONNX Runtime rounds weights of a ConvTranspose between bytes to bytes, unless it is told not to: these differ by
+    many steps, as one is 100 times the others."""
+    weights = np.random.default_rng(6).normal(size=(8, 6, 2, 2)).astype(np.float32)
+    weights[0, 0, 0, 0] = 300
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        agraph (uint8[1, 8, 12, 10] x) => (uint8[1, 6, 24, 20] y)
+        <float s = {0.02}, float t = {0.1}, uint8 z = {120}> {
+            a = DequantizeLinear (x, s, z)
+            b = ConvTranspose <strides = [2, 2]> (a, w)
+            y = QuantizeLinear (b, t, z)
+        }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(model, file := tmp_path / "left.onnx")
+    feed = {"x": np.random.default_rng(7).integers(0, 256, (1, 8, 12, 10)).astype(np.uint8)}
+    (away,) = quantized.steps_apart(file, [feed])
+    assert away.most == 0
