@@ -12,7 +12,6 @@ reads a large one at each step reads it in serpentine order, so that what the ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from opweld.fuse.region import Kind, axes_in
@@ -31,7 +30,7 @@ from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
 from opweld.schedule.verify import ORDERS, orders
 from opweld.target import Target
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum, mod, nonnegative, product
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum, mod, product
 from opweld.tensor.expr import (
     Binary,
     Index,
@@ -46,6 +45,7 @@ from opweld.tensor.expr import (
 )
 from opweld.tensor.operators import WORDS
 from opweld.tile.lanes import tile_at
+from opweld.tile.members.grid import Grid, slides, with_lane, without_lane
 from opweld.tile.members.map import axis_name, axis_of
 from opweld.tile.members.matrix import matrix_heights, matrix_refusal, schedule_matrix
 from opweld.tile.members.sums import (
@@ -176,7 +176,7 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
     for axis in nest.axes:
         if axis is lane:
             continue
-        if kind is Kind.CONTRACTION and lane is not None and _with_lane(node, axis, lane):
+        if kind is Kind.CONTRACTION and lane is not None and with_lane(node, axis, lane):
             alone.append(axis)
             continue
         shape = _product(nest, node, axis, choice.expected, choice.target)
@@ -184,7 +184,7 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
             range(1, most_rows(vectors, node.dtype, choice.target) + 1) if kind is Kind.CONTRACTION else (WINDOW_ROWS,)
         )
         seconds = min(contraction(shape, vectors, height).seconds for height in heights)
-        seconds *= 1.0 if _slides(node, axis, inner) else 1.25
+        seconds *= 1.0 if slides(node, axis, inner) else 1.25
         prices[axis_name(nest, axis)] = seconds * (1 - 0.001 * nest.axes.index(axis))
     none = contraction(_product(nest, node, Axis(NO_AXIS, ONE), choice.expected, choice.target), vectors, 1).seconds
     reason = "rows along any axis share no operand" if alone else "there is no axis but that of the lanes"
@@ -296,8 +296,8 @@ def _wanted_order(
     divide them. Data shared by cores, two windows at a boundary, comes from each other's caches."""
     if nest.lane is None:
         return "rows", "nothing runs along lanes"
-    beside = [axis for axis in nest.axes if axis not in (nest.lane, row) and _with_lane(node, axis, nest.lane)]
-    own = [a for a in beside if not _without_lane(node, a, nest.lane)] if kind is Kind.CONTRACTION else []
+    beside = [axis for axis in nest.axes if axis not in (nest.lane, row) and with_lane(node, axis, nest.lane)]
+    own = [a for a in beside if not without_lane(node, a, nest.lane)] if kind is Kind.CONTRACTION else []
     width = vectors * choice.target.vector_lanes_f32
     elements = product((*(a.extent for a in (*node.axes, *own)), ceildiv(nest.lane.extent, width) * width))
     room = int(ROOM * choice.target.l2_bytes)
@@ -341,13 +341,13 @@ def _spans(
     waiting time of one core in seconds."""
     target, expected = choice.target, choice.expected
     each = node.dtype.bytes
-    grid = _Grid.of(nest, node, lane, row, height, vectors * target.vector_lanes_f32)
+    grid = Grid.of(nest, node, lane, row, height, vectors * target.vector_lanes_f32)
     total = expected(grid.rows[0].extent)
     columns = expected.product(axis.extent for axis in grid.lanes)
     reduced = expected.product(axis.extent for axis in node.axes)
     panel = reduced * each * vectors * target.vector_lanes_f32
     # Adjacent rows read the same elements if windows overlap.
-    apart = [axis for axis in node.axes if not any(_slides(node, own, (axis,)) for own in grid.of_rows)]
+    apart = [axis for axis in node.axes if not any(slides(node, own, (axis,)) for own in grid.of_rows)]
     operand = (
         expected.product(axis.extent for axis in apart) * each * expected.product(axis.extent for axis in grid.of_rows)
     )
@@ -362,43 +362,6 @@ def _spans(
         waiting = arithmetic * ((blocks * span / total) - 1) / 2
         prices["0" if blocks == 1 else str(span)] = passes(operand, panel, columns, blocks, target) + waiting
     return prices
-
-
-def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
-    """Whether a vectorised operand also depends on the axis."""
-    return any(
-        any(d.depends_on(axis) for d in dims_of(site)) and any(d.depends_on(lane) for d in dims_of(site))
-        for site in loads(node.body)
-    )
-
-
-def _without_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
-    """Whether a broadcast operand depends on the axis."""
-    return any(
-        any(d.depends_on(axis) for d in dims_of(site)) and not any(d.depends_on(lane) for d in dims_of(site))
-        for site in loads(node.body)
-    )
-
-
-def _slides(node: Reduce, axis: Axis, over: Sequence[Axis]) -> bool:
-    """Whether adjacent windows along the axis overlap: its stride is less than the span of a reduced axis."""
-    for site in loads(node.body):
-        address = site.indices[0]
-        step = address.coefficient(axis)
-        if step is None or not step.terms:
-            continue
-        for reduced in over:
-            stride = address.coefficient(reduced)
-            if stride is None or not stride.terms:
-                continue
-            step, stride = _magnitude(step), _magnitude(stride)
-            if mod(step, stride) is ZERO and nonnegative(stride * reduced.extent - step - 1):
-                return True
-    return False
-
-
-def _magnitude(stride: Dim) -> Dim:
-    return stride if nonnegative(stride) else -stride
 
 
 # -------------------------------------------------------------------------------------------------------- the template
@@ -416,7 +379,7 @@ def schedule_reduction(
     lane = axis_of(nest, schedule.lane)
     row = None if schedule.row == NO_AXIS else axis_of(nest, schedule.row)
     width = schedule.vectors * target.vector_lanes_f32
-    at = _Grid.of(nest, node, lane, row, schedule.height, width)
+    at = Grid.of(nest, node, lane, row, schedule.height, width)
     lane_counter, row_counter = at.lanes[-1], None if row is None else at.rows[-1]
     grid = at.axes(schedule.order)
     loops = loop_order(node, (lane,))
@@ -448,37 +411,6 @@ def schedule_reduction(
         grid = [*at.shared, block, *at.lanes]
         body = substitute_statements(body, {block: ZERO} if block.extent is ONE else {})
     return tuple(axis for axis in grid if axis.extent is not ONE), body, scratch
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """The iterations of a contraction or window, by operand.
-
-    Attributes:
-        shared: axes of both operands. lanes: of the packed one, tiles of lanes last.
-        rows: of the other, row tiles last. of_rows: the same, before tiling.
-    """
-
-    shared: tuple[Axis, ...]
-    lanes: tuple[Axis, ...]
-    rows: tuple[Axis, ...]
-    of_rows: tuple[Axis, ...]
-
-    @staticmethod
-    def of(nest: Nest, node: Reduce, lane: Axis, row: Axis | None, height: int, width: int) -> _Grid:
-        """Tiles of `height` rows of `width` lanes."""
-        others = [axis for axis in nest.axes if axis not in (lane, row)]
-        beside = [axis for axis in others if _with_lane(node, axis, lane)]
-        shared = tuple(axis for axis in beside if _without_lane(node, axis, lane))
-        own = tuple(axis for axis in beside if axis not in shared)
-        rows = tuple(axis for axis in others if axis not in beside)
-        lane_tiles = Axis(lane.name + "t", ceildiv(lane.extent, width))
-        row_tiles = () if row is None else (Axis(row.name + "t", ceildiv(row.extent, height)),)
-        return _Grid(shared, (*own, lane_tiles), (*rows, *row_tiles), rows if row is None else (*rows, row))
-
-    def axes(self, order: str) -> list[Axis]:
-        """All axes, in an order of `verify.ORDERS`."""
-        return [*self.shared, *self.rows, *self.lanes] if order == "lanes" else [*self.shared, *self.lanes, *self.rows]
 
 
 def _spanned(rows: Sequence[Axis], span: int, body: tuple[Statement, ...]) -> tuple[Axis, tuple[Statement, ...]]:
