@@ -236,6 +236,23 @@ def test_strides_over_symbolic_sizes_are_compiled() -> None:
         close(run(x), overlapping(x))
 
 
+def test_strides_over_an_input_of_symbolic_sizes_are_a_view_of_it() -> None:
+    def overlapping(x: torch.Tensor) -> torch.Tensor:
+        (batch, count, *rest), (first, step, *steps) = x.shape, x.stride()
+        return x.as_strided((batch, 2 * count - 1, *rest), (first, step // 2, *steps))
+
+    run = torch.compile(overlapping, backend="opweld", dynamic=True, options={"strict": True})
+    for batch, count, width in ((2, 3, 5), (3, 4, 7)):
+        for x in (
+            torch.randn(batch, count, 4, width),
+            torch.randn(4, batch, count, width).permute(1, 2, 0, 3),
+            torch.randn(batch + 1, count, 4, width)[1:],
+        ):
+            found, right = run(x), overlapping(x)
+            close(found, right)
+            assert found.stride() == right.stride() and found.data_ptr() == right.data_ptr()
+
+
 def test_what_is_written_in_place_may_be_returned() -> None:
     own, right, y = torch.ones(2, 3, 4).mT, torch.ones(2, 3, 4).mT, torch.randn(2, 4, 1)
     found = compiled(lambda x, y: x.add_(y))(own, y)

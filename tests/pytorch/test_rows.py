@@ -63,6 +63,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         ),
         (X,),
     ),
+    "common divisors and multiples of constants": (
+        lambda x: (
+            torch.gcd(torch.tensor([12, -18, 0]), torch.tensor(8)),
+            x % torch.lcm(torch.tensor(4), torch.tensor(6)),
+        ),
+        (WHOLE,),
+    ),
     "truth values add and multiply": (lambda b: (b + b, b * ~b, b.sum()), (FLAGS,)),
     "compared as the wider type": (lambda x, i: (x > i, i == 2.5, x.half() < x), (X, WHOLE)),
     "bfloat16": (lambda x: (x.bfloat16() * 3).sum(-1), (X,)),

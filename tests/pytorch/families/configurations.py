@@ -64,6 +64,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "esmc": {"num_key_value_heads": 4},
     "falcon_h1": {"mamba_d_ssm": 64},
     "funnel": {"block_sizes": [1, 1, 1]},
+    "hy_v4": {"index_topk": 40},
     "jamba": {"num_hidden_layers": 2, "attn_layer_period": 2, "attn_layer_offset": 1},
     "jetmoe": {"pad_token_id": None},
     "mamba2": {"head_dim": 16, "n_groups": 2, "state_size": 8},
@@ -74,7 +75,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "zaya": {"num_experts_per_tok": 1},
 }
 """Options of a type of model whose sizes have to agree with others. A row of zeros for padding has equal scores for
-all experts, of which PyTorch chooses any; so have keys of AXK2 that no head finds, unless all are taken."""
+all experts, of which PyTorch chooses any; so have keys of AXK2 and HYV4 that no head finds, unless all are taken."""
 
 
 def small(plain: Any) -> dict[str, Any]:

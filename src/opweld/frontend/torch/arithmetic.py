@@ -6,6 +6,8 @@ import math
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Scalar, Value
 from opweld.frontend.torch.rows import aten, operator
@@ -219,6 +221,19 @@ def clamp_max(b: Builder, x: Value, max: Scalar) -> Value:
 def atan2(b: Builder, y: Value, x: Value) -> Value:
     """The angle of (x, y)."""
     return b.op("Atan2", b.cast(y, b.dtype), b.cast(x, b.dtype), domain=DOMAIN)
+
+
+def _of_constants(function: np.ufunc, b: Builder, x: Value, y: Value) -> Value:
+    """A function of integers that are known. Of others eager mode computes it: each element loops as often as it
+    needs, while code without loops divides as often as the largest integers need, 92 times for 64 bits."""
+    if x.stored is None or y.stored is None:
+        raise UnsupportedError(f"node {b.name!r}: {function.__name__} is supported of constants only")
+    dtype = b.dtype.numpy
+    return b.constant(function(x.stored.read().astype(dtype), y.stored.read().astype(dtype)))
+
+
+aten("gcd.default")(partial(_of_constants, np.gcd))
+aten("lcm.default")(partial(_of_constants, np.lcm))
 
 
 @aten("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")

@@ -119,8 +119,9 @@ class Importer:
         graph: fx.Graph,
         owner: fx.GraphModule,
         call: Callable[[fx.Node], Any] | None = None,
-        ends: Sequence[Any] = (),
+        ends: Sequence[Any] | None = None,
     ) -> list[Any]:
+        """The outputs of a graph; none where only these values of it are asked for."""
         call = call or self._call
         # Tensors first: their sizes stand for symbolic numbers that are handed in beside them.
         holes = [node for node in graph.nodes if node.op == "placeholder" and node not in self._values]
@@ -443,12 +444,13 @@ def dim_of(size: Any) -> int | str:
     return str(expression) if expression.is_symbol else int(expression) if expression.is_number else ""
 
 
-def _needed(graph: fx.Graph, ends: Sequence[Any]) -> set[fx.Node]:
-    """The nodes that a graph computes anything by, or these: not what only checks of the tracer read."""
-    found = {end for end in ends if isinstance(end, fx.Node)}
+def _needed(graph: fx.Graph, ends: Sequence[Any] | None) -> set[fx.Node]:
+    """The nodes that these are computed by, or, without them, the outputs: not what only checks of the tracer read."""
+    found = {end for end in ends or () if isinstance(end, fx.Node)}
     for node in reversed(graph.nodes):
         checks = str(node.target).startswith(FAILING)
-        if node.op == "output" or (node.is_impure() and not checks) or not found.isdisjoint(node.users):
+        kept = ends is None if node.op == "output" else node.is_impure() and not checks
+        if kept or not found.isdisjoint(node.users):
             found.add(node)
     return found
 

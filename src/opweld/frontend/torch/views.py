@@ -13,6 +13,9 @@ from torch._ops import OpOverload
 
 from opweld.frontend.torch.importer import SYMBOLIC
 
+_SIZES = {getitem, *SYMBOLIC, torch.ops.aten.sym_stride.int, torch.ops.aten.sym_storage_offset.default}
+"""What makes sizes for views: of sizes, and of how a tensor lies in memory."""
+
 
 @dataclass(frozen=True, eq=False)
 class Views:
@@ -35,7 +38,7 @@ def view_nodes(gm: fx.GraphModule, bases: Collection[fx.Node]) -> set[fx.Node]:
 def is_view(node: fx.Node) -> bool:
     """Whether a node makes a view of what it is given, or a size."""
     target = node.target
-    return target in SYMBOLIC or target is getitem or (isinstance(target, OpOverload) and target.is_view)
+    return target in _SIZES or (isinstance(target, OpOverload) and target.is_view)
 
 
 def root_of(node: fx.Node) -> fx.Node:
