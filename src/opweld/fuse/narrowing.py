@@ -6,6 +6,11 @@ Rounding is monotonic, so that either side is the same byte. Integers that are c
 with saturation: instructions that narrow them, of several vectors at once, clamp them by the way. What rounds to no
 integer of 32 bits would be another one than its clamp, so that y has to be known to be no such number: what scales a
 sum of products of bytes, and is added to it, are constants.
+
+    u8(i8(i32(round(y)) + z) ^ -128)  =  u8(i32(round(y)) + z + 128)    of what is a signed byte
+
+Products read signed bytes with the highest bit flipped: such a byte is rounded to as an unsigned one with another zero
+point, which saturates then.
 """
 
 from __future__ import annotations
@@ -15,10 +20,26 @@ from collections.abc import Callable
 
 import numpy as np
 
+from opweld.fuse.integer_storage import FLIPPED
 from opweld.fuse.use_def import UseDef
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Cast, Const, Expr, Load, Reduce, Unary, binary, cast, const, transform, unary
+from opweld.tensor.expr import (
+    Binary,
+    Bitcast,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Unary,
+    binary,
+    cast,
+    const,
+    transform,
+    unary,
+)
 from opweld.tensor.program import Constant
+from opweld.tensor.rounding import rounded_bounds
 from opweld.tensor.semantics import apply_binary, apply_unary
 
 BYTES = (DType.U8, DType.I8)
@@ -37,6 +58,33 @@ def clamp_last(graph: UseDef) -> None:
         return transform(body, lambda node: _moved(node, magnitudes.of) if isinstance(node, Cast) else None)
 
     graph.rewrite(moved)
+
+
+def without_flips(graph: UseDef) -> None:
+    """Makes a signed byte whose highest bit is flipped, as products store it, the unsigned one that is 128 more."""
+    graph.rewrite(lambda body: transform(body, lambda node: _unsigned(node) if isinstance(node, Bitcast) else None))
+
+
+def _unsigned(node: Bitcast) -> Expr | None:
+    """A signed byte of an integer that is known to be one, flipped: an unsigned byte of 128 more."""
+    flip = node.x
+    if node.dtype is not DType.U8 or not isinstance(flip, Binary) or flip.op != "bitxor":
+        return None
+    byte, bit = flip.x, flip.y
+    if not isinstance(bit, Const) or bit.value != -FLIPPED or not isinstance(byte, Cast) or byte.dtype is not DType.I8:
+        return None
+    whole, zero = byte.x, 0
+    if isinstance(whole, Binary) and whole.op == "add" and isinstance(whole.y, Const) and whole.dtype is DType.I32:
+        whole, zero = whole.x, int(whole.y.value)
+    rounded = whole.x if isinstance(whole, Cast) and whole.dtype is DType.I32 else whole
+    if not (isinstance(rounded, Unary) and rounded.op == "round" and rounded.dtype is DType.F32):
+        return None
+    low, high = rounded_bounds(rounded.x, rounded.dtype)
+    if low + zero < -FLIPPED or high + zero >= FLIPPED:
+        return None
+    if zero == -FLIPPED:
+        return cast(rounded, DType.U8)
+    return cast(binary("add", cast(rounded, DType.I32), const(zero + FLIPPED, DType.I32)), DType.U8)
 
 
 def _moved(node: Cast, magnitude: Callable[[Expr], float]) -> Expr | None:

@@ -36,7 +36,7 @@ from opweld.fuse.epilogues import fold_epilogues
 from opweld.fuse.grouping import join_rows
 from opweld.fuse.integers import integer_products
 from opweld.fuse.narrow_values import widen_in_readers
-from opweld.fuse.narrowing import clamp_last
+from opweld.fuse.narrowing import clamp_last, without_flips
 from opweld.fuse.precision import reduce_precision
 from opweld.fuse.prologues import place_prologues
 from opweld.fuse.refusals import record_rest
@@ -71,6 +71,7 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
     move_scales(graph)
     tabulate(graph)
     graph.rewrite(without_integers)
+    without_flips(graph)
     merge_scales(graph)
     clamp_last(graph)
     rows = join_rows(graph)

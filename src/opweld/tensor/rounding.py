@@ -88,7 +88,7 @@ def _as_float(node: Cast) -> Expr | None:
         x, zero = x.x.x, int(x.y.value)
     if not (isinstance(x, Unary) and x.op == "round" and x.dtype is node.dtype):
         return None
-    low, high = (end + zero for end in _rounded_bounds(x.x, x.dtype))
+    low, high = (end + zero for end in rounded_bounds(x.x, x.dtype))
     if not (_LEAST[whole.dtype] <= low and high <= _MOST[whole.dtype]) or max(-low, high) > _WHOLE[node.dtype]:
         return None
     return binary("add", x, const(float(zero), node.dtype))
@@ -106,7 +106,7 @@ def _shifted_once(node: Expr) -> Expr | None:
     rounded, zero = _shifted(node.x)
     if rounded is None or node.x is rounded or not _is_whole(node.y.value, node.dtype):
         return None
-    low, high = _rounded_bounds(rounded.x, rounded.dtype)
+    low, high = rounded_bounds(rounded.x, rounded.dtype)
     total = zero + node.y.value if node.op == "add" else zero - node.y.value
     if max(-low, high) + abs(zero) + abs(node.y.value) > _WHOLE[node.dtype]:
         return None
@@ -135,7 +135,7 @@ def _clamped(op: str, x: Expr, bound: float, dtype: DType) -> Expr:
     return binary(op, x, const(bound, dtype))
 
 
-def _rounded_bounds(x: Expr, dtype: DType) -> tuple[float, float]:
+def rounded_bounds(x: Expr, dtype: DType) -> tuple[float, float]:
     """What x is rounded to at least and at most: of a clamped number that is scaled, to the bit."""
     scaled, number = _scaled(x), dtype.numpy.type
     with np.errstate(all="ignore"):

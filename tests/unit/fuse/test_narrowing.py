@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opweld.fuse.narrowing import clamp_last
+from opweld.fuse.narrowing import clamp_last, without_flips
 from opweld.fuse.use_def import UseDef
 from opweld.ledger import Ledger
 from opweld.schedule.expected import expected_sizes
@@ -54,6 +54,7 @@ def moved(text: str, scale: float = 2e-3) -> tuple[TensorProgram, TensorProgram]
     ledger = Ledger()
     ledger.variant(program.name, labels(program))
     graph = UseDef(program, expected_sizes(program), Target.of("x86-64-v4"), ledger)
+    without_flips(graph)
     clamp_last(graph)
     verify(graph.program())
     return program, graph.program()
@@ -91,6 +92,30 @@ def test_every_byte_stays_what_it_was(text: str, left: list[str]) -> None:
     (wanted,), (found,) = (interpret(one, feeds).values() for one in (before, after))
     np.testing.assert_array_equal(found, wanted)
     assert len(np.unique(wanted)) > 5
+
+
+def flipped(low: float, high: float, zero: int) -> str:
+    """A signed byte stored with its highest bit flipped."""
+    head, _, end = quantized("i8", low, high, zero).replace("tensor y i8", "tensor y u8").partition("  = i8(")
+    return f"{head}  = bits_u8(bitxor(i8({end.partition(chr(10))[0]}, -128:i8))\noutput y = y\n"
+
+
+@pytest.mark.parametrize("zero", [3, 0, -128])
+def test_a_flipped_byte_is_an_unsigned_one(zero: int) -> None:
+    before, after = moved(flipped(-128.0 - zero, 127.0 - zero, zero))
+    assert clamps(after) == ["max i32", "min i32"] and saturates(after)
+    feeds = {
+        "x": np.random.default_rng(6).integers(0, 256, (48, 32)).astype(np.uint8),
+        "z": np.zeros((48, 40), np.float32),
+    }
+    (wanted,), (found,) = (interpret(one, feeds).values() for one in (before, after))
+    np.testing.assert_array_equal(found, wanted)
+    assert len(np.unique(wanted)) > 5
+
+
+def test_what_may_be_no_byte_is_flipped() -> None:
+    before, after = moved(flipped(-200.0, 130.0, 0))
+    assert after.items == before.items
 
 
 @pytest.mark.parametrize(
