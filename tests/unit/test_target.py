@@ -30,7 +30,7 @@ def test_avx512_machine_with_dot_products() -> None:
     assert (found.cores, found.l1_bytes, found.l2_bytes) == (8, 48 * KIB, 2 * MIB)
     assert found.l3_bytes == found.l2_bytes, "without an L3, the last level is L2"
     assert "avx512vnni" in found.features and "avx512bf16" in found.features
-    assert "-mcpu=x86_64_v4+avx512vnni+avx512bf16+amx_tile" in clang_flags(found)
+    assert "-mcpu=x86_64_v4+avx512vnni+avx512bf16+amx_tile+fast_dpwssd" in clang_flags(found)
     assert "-mamx-tile" in gcc_flags(found)
     assert "-mavx512vnni" in gcc_flags(found)
 

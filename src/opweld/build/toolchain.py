@@ -75,7 +75,9 @@ class Compiler:
 
 def clang_flags(target: Target) -> tuple[str, ...]:
     """Flags that make `zig cc` compile for a machine; never `native`: equal targets give equal objects."""
-    more = (feature.replace("-", "_") for feature in _more(target))
+    more = [feature.replace("-", "_") for feature in _more(target)]
+    if not _DOTS.isdisjoint(more):
+        more.append("fast_dpwssd")
     flags = ("-target", target.triple, "-mcpu=" + "+".join((_ZIG_PROCESSORS[target.name], *more)))
     # clang's generic x86-64-v4 prefers 256-bit vectors, for processors that slow down at 512.
     return (*flags, "-mprefer-vector-width=512") if target.vector_bytes == 64 else flags
@@ -90,6 +92,9 @@ def gcc_flags(target: Target) -> tuple[str, ...]:
 
 
 _ZIG_PROCESSORS = {"x86-64-v3": "x86_64_v3", "x86-64-v4": "x86_64_v4", "aarch64": "generic"}
+_DOTS = frozenset(("avx512vnni", "avxvnni"))
+"""Features with vpdpwssd. clang makes a product and a sum of it, in case sums wait for each other; ours have many
+accumulators."""
 
 
 def _more(target: Target) -> tuple[str, ...]:
