@@ -39,9 +39,9 @@ def test_any_number_of_bodies_is_right(kernel: Kernel, reduced: int, bodies: int
 
 
 def test_a_single_pass_that_run_time_counts_fetches_nothing() -> None:
-    """The number of passes is compared in the code, once for each group of bodies, and known before all loops."""
+    """How far fetches of a panel are apart is nothing in a single pass, and known before all loops."""
     kernel = gemm(K.dim, 64, 1024, 8, 32, sizes=(K,))
     text = source(kernel, 16)
-    assert text.count("const int64_t passes0 = ") == 1
-    assert text.count("if (passes0 > 1) {") == text.count("_block += 4) {") > 0
-    assert "passes" not in source(gemm(256, 64, 1024, 8, 32), 16)
+    assert text.count("const int64_t step0 = ") == 1
+    assert text.count("_block * step0") > 0
+    assert "step0" not in source(gemm(256, 64, 1024, 8, 32), 16)

@@ -14,6 +14,7 @@ from opweld.codegen.c.matrix import MatrixTiles
 from opweld.codegen.c.state import Context, Instance, Row, State, Vector
 from opweld.codegen.c.statements import Accumulators, Stores
 from opweld.codegen.c.vector import (
+    Conditional,
     Define,
     Do,
     Element,
@@ -157,22 +158,22 @@ class _Lowering:
         for fetch in fetches:
             memory = self._state.memories[fetch.buffer]
             place = moved(*self._state.values.addresses.element(memory, fetch.start))
-            start, line = plus(place, Infix("*", block, integer(fetch.step))), LINE // memory.dtype.bytes
-            lines = tuple(Do(call("opw_prefetch", moved(start, integer(line * n)))) for n in range(fetch.lines))
-            if fetch.passes is None:
-                made += lines
-            else:
-                made.append(If(Infix(">", self._counted_passes(fetch.passes), integer(1)), lines))
+            step = integer(fetch.step) if fetch.passes is None else self._step(fetch.passes, fetch.step)
+            start, line = plus(place, Infix("*", block, step)), LINE // memory.dtype.bytes
+            made += [Do(call("opw_prefetch", moved(start, integer(line * n)))) for n in range(fetch.lines)]
         if single:
             return replace(written, body=(*made, *written.body))
         inner = replace(written, lower=block, upper=plus(block, integer(written.unroll)))
         return For(block.name, written.lower, written.upper, (*made, inner), step=written.unroll)
 
-    def _counted_passes(self, passes: Dim) -> Name:
-        """A name for a number of passes, before all loops: it depends on sizes only."""
-        key, value = ("passes", passes), self._state.values.integers.value(passes)
+    def _step(self, passes: Dim, step: int) -> Name:
+        """A name for the elements that the fetches of a block are apart, before all loops, as it depends on sizes only:
+        none in a single pass, which fetches the same lines again and so next to nothing. A test around the fetches
+        would be another body of the loop, and its pointers more than there are registers."""
+        more = Infix(">", self._state.values.integers.value(passes), integer(1))
+        key, value = ("step", passes, step), Conditional(more, integer(step), integer(0))
         return self._scopes.find(key) or self._scopes.define(
-            key, "const int64_t", self._scopes.numbered("passes"), value, depth=0
+            key, "const int64_t", self._scopes.numbered("step"), value, depth=0
         )
 
     def _tile(self, tile: Tile, context: Context) -> None:
