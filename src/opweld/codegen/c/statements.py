@@ -43,10 +43,6 @@ from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
 _STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
 
 
-HALF = 8
-"""Lanes of half of the longest vector, for which alone functions of halves are written."""
-
-
 class Accumulators:
     """Writes everything that happens to registers in one function."""
 
@@ -122,25 +118,16 @@ class Accumulators:
             else:
                 partial = active != ALL and registers.lane in registers.outside
                 if item.kind == "sum" and is_dot(value) and not partial:
-                    self._product(f"{value.op}_add", "i32", value, name, active)
-                elif item.kind == "sum" and _is_product(value) and not partial and self._is_half(active):
-                    self._product("multiply_add", "f32", value, name, active)
+                    self._dot(value, name, active)
                 else:
                     written = self._existing(item.kind, value, active if partial else ALL, active)
                     self._combine(item.kind, registers.dtype, name, written)
             self._scopes.forget(frozenset((name,)))
 
-    def _product(self, function: str, short: str, value: Binary, name: str, active: Active) -> None:
-        """A product, or a dot product of words, added to a register by one instruction where there is such a one: of
-        registers of half the length where no more lanes exist."""
+    def _dot(self, value: Binary, name: str, active: Active) -> None:
+        """A dot product of words, added to a register by one instruction where there is such a one."""
         x, y = self._values.vector(value.x, active), self._values.vector(value.y, active)
-        half = "_half" if self._is_half(active) else ""
-        self._scopes.add(Assign(Name(name), call(f"opw_{function}{half}_{short}", Name(name), x, y)))
-
-    def _is_half(self, active: Active) -> bool:
-        """Whether the lanes that exist fill half of a vector at most, and there are registers of half its length."""
-        count = active.count
-        return isinstance(count, Literal) and active.mask is None and count.value <= HALF < self._state.lanes
+        self._scopes.add(Assign(Name(name), call(f"opw_{value.op}_add_i32", Name(name), x, y)))
 
     def _existing(self, kind: str, value: Expr, lanes: Active, active: Active) -> Expression:
         """A value, and in place of the lanes that do not exist one that changes nothing."""
@@ -219,10 +206,6 @@ class Accumulators:
         for name, value in zip(names[1:], best[1:], strict=True):
             self._scopes.add(Do(call(f"opw_merge_positions_{short}", *to, Name(value), Name(name), *how)))
         self._scopes.add(Do(call(f"opw_collapse_positions_{short}", *to, *how)))
-
-
-def _is_product(value: Expr) -> TypeGuard[Binary]:
-    return isinstance(value, Binary) and value.op == "mul" and value.dtype is DType.F32
 
 
 def is_dot(value: Expr) -> TypeGuard[Binary]:

@@ -63,24 +63,6 @@ OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) {
 OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) { return opw_dot4_add_i32(sum, x, y); }
 #endif
 
-/* dot4_add_half and the like: the same in the lower half of the lanes, zero in the upper one, which no one reads. Of 512
- * bits, where a processor computes two instructions of 256 in the time of one. See opw_lower_half. */
-#if defined(OPW_AVX512) && defined(__AVX512VNNI__)
-#define OPW_DEFINE_HALF(op, how) \
-    OPW_INLINE vi32 opw_##op##_add_half_i32(vi32 sum, vi32 x, vi32 y) { \
-        __m256i low = _mm512_castsi512_si256((__m512i)sum), words = opw_lower_half(x); \
-        return (vi32)_mm512_zextsi256_si512(how(low, words, _mm512_castsi512_si256((__m512i)y))); \
-    }
-OPW_DEFINE_HALF(dot4, _mm256_dpbusd_epi32)
-OPW_DEFINE_HALF(dot4s, _mm256_dpbusd_epi32)
-OPW_DEFINE_HALF(dot2i, _mm256_dpwssd_epi32)
-#else
-#define opw_dot4_add_half_i32 opw_dot4_add_i32
-#define opw_dot4s_add_half_i32 opw_dot4s_add_i32
-#define opw_dot2i_add_half_i32 opw_dot2i_add_i32
-#endif
-#define opw_dot2_add_half_i32 opw_dot2_add_i32
-
 OPW_INLINE vi32 opw_dot4s_i32(vi32 x, vi32 y) { return opw_dot4s_add_i32((vi32){0}, x, y); }
 
 #if defined(OPW_AVX512) && defined(__AVX512VNNI__)

@@ -375,22 +375,6 @@ OPW_DTYPES(OPW_DEFINE_CAST_ALL)
 OPW_DTYPES(OPW_DEFINE_CAST_BOOL)
 OPW_INLINE vi32 opw_convert_b8_b8(vi32 mask) { return mask; }
 
-/* sum + x * y in the lower half of the lanes, zero in the upper one: where a processor computes two instructions of 256
- * bits in the time of one of 512. Compilers must not know that all lanes of x are one element, or else they would have
- * it broadcast to registers of either length, by way of a general register (clang 22). */
-#if defined(OPW_AVX512)
-OPW_INLINE __m256i opw_lower_half(vi32 x) {
-    __asm__("" : "+v"(x));
-    return _mm512_castsi512_si256((__m512i)x);
-}
-OPW_INLINE vf32 opw_multiply_add_half_f32(vf32 sum, vf32 x, vf32 y) {
-    __m256 low = (__m256)opw_lower_half((vi32)x), other = _mm512_castps512_ps256((__m512)y);
-    return (vf32)_mm512_zextps256_ps512(_mm256_fmadd_ps(low, other, _mm512_castps512_ps256((__m512)sum)));
-}
-#else
-OPW_INLINE vf32 opw_multiply_add_half_f32(vf32 sum, vf32 x, vf32 y) { return sum + x * y; }
-#endif
-
 /* Integers as bytes that saturate: opw_narrow_i32_u8 of a vector; opw_store_narrow_2_u8 and opw_store_narrow_4_u8 store
  * those of vectors side by side. Two vectors are packed to 16 bits, four to bytes, each time with saturation and within
  * 16 bytes of a register, whose words of four bytes a permutation brings into order. */
