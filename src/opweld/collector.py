@@ -55,5 +55,4 @@ def pass_over_what_there_is() -> None:
     through them, in which no request goes on. What was passed over before is looked at once more, so that whoever gives
     up something large calls this again."""
     gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+    pass_over_what_is_new(look=True)

@@ -21,6 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from opweld.fuse.integer_storage import FLIPPED
+from opweld.fuse.integers import BYTES
 from opweld.fuse.use_def import UseDef
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
@@ -39,10 +40,9 @@ from opweld.tensor.expr import (
     unary,
 )
 from opweld.tensor.program import Constant
-from opweld.tensor.rounding import rounded_bounds
+from opweld.tensor.rounding import rounded_bounds, rounded_integer
 from opweld.tensor.semantics import apply_binary, apply_unary
 
-BYTES = (DType.U8, DType.I8)
 MOST = 2.0**30
 """Magnitudes up to which a number plus a zero point is an int32."""
 _INTEGERS = {DType.I32: 2.0**31, DType.U8: 255.0, DType.I8: 128.0, DType.I16: 2.0**15, DType.U16: 2.0**16}
@@ -73,11 +73,8 @@ def _unsigned(node: Bitcast) -> Expr | None:
     byte, bit = flip.x, flip.y
     if not isinstance(bit, Const) or bit.value != -FLIPPED or not isinstance(byte, Cast) or byte.dtype is not DType.I8:
         return None
-    whole, zero = byte.x, 0
-    if isinstance(whole, Binary) and whole.op == "add" and isinstance(whole.y, Const) and whole.dtype is DType.I32:
-        whole, zero = whole.x, int(whole.y.value)
-    rounded = whole.x if isinstance(whole, Cast) and whole.dtype is DType.I32 else whole
-    if not (isinstance(rounded, Unary) and rounded.op == "round" and rounded.dtype is DType.F32):
+    rounded, zero = rounded_integer(byte.x)
+    if rounded is None or rounded.dtype is not DType.F32:
         return None
     low, high = rounded_bounds(rounded.x, rounded.dtype)
     if low + zero < -FLIPPED or high + zero >= FLIPPED:
@@ -91,16 +88,12 @@ def _moved(node: Cast, magnitude: Callable[[Expr], float]) -> Expr | None:
     """A byte of a rounded number without those clamps before it that are clamps to the ends of a byte."""
     if node.dtype not in BYTES:
         return None
-    whole, zero = node.x, 0
-    if isinstance(whole, Binary) and whole.op == "add" and isinstance(whole.y, Const) and whole.dtype is DType.I32:
-        whole, zero = whole.x, int(whole.y.value)
-    if whole is not node.x and isinstance(whole, Cast):
-        whole = whole.x  # i32(round(y)) + z
-    if not (isinstance(whole, Unary) and whole.op == "round" and whole.dtype is DType.F32) or abs(zero) > 256:
+    rounded, zero = rounded_integer(node.x)
+    if rounded is None or rounded.dtype is not DType.F32 or abs(zero) > 256:
         return None
     low, high = (int(limit) for limit in node.dtype.limits)
     ends = {"max": low - zero, "min": high - zero}
-    number, scale = whole.x, None
+    number, scale = rounded.x, None
     if isinstance(number, Binary) and number.op == "mul" and isinstance(number.y, Const) and number.y.value > 0:
         number, scale = number.x, number.y
     left = _without(number, ends, scale)

@@ -25,6 +25,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from opweld.fuse.integers import BYTES
 from opweld.fuse.prologues import folded
 from opweld.fuse.use_def import UseDef
 from opweld.ledger import Alternative
@@ -51,14 +52,13 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.program import Constant, Tensor, unused
+from opweld.tensor.rounding import rounded_integer
 
 RULE = "fuse.requantize"
 """The rule of every decision here."""
 
 SMALLEST, LARGEST = 2.0**-100, 2.0**100
 """Magnitudes of factors, 0 apart, between which they and their products by a scale are ordinary floats."""
-
-_BYTES = (DType.U8, DType.I8)
 
 
 def merge_scales(graph: UseDef) -> None:
@@ -98,7 +98,7 @@ class _Merging:
                 return None
             found = self._scaled(tensor, quotient.x, quotient)
             return None if found is None else unary("round", found)
-        if isinstance(node, Cast) and node.dtype in _BYTES:
+        if isinstance(node, Cast) and node.dtype in BYTES:
             return self._shifted(tensor, node)
         return None
 
@@ -126,16 +126,10 @@ class _Merging:
 
     def _shifted(self, tensor: Tensor, node: Cast) -> Expr | None:
         """A byte of a clamped, rounded number that an even one is added to, which is added before."""
-        whole = node.x
-        if not (isinstance(whole, Binary) and whole.op == "add" and isinstance(whole.y, Const)):
+        rounded, zero = rounded_integer(node.x)
+        if rounded is None or rounded is node.x or rounded.dtype is not DType.F32 or zero % 2 or abs(zero) > 256:
             return None
-        rounded, zero = whole.x, whole.y.value
-        if whole.dtype is not DType.I32 or not isinstance(rounded, Cast) or zero % 2 or abs(zero) > 256:
-            return None
-        inner = rounded.x
-        if not (isinstance(inner, Unary) and inner.op == "round" and inner.dtype is DType.F32):
-            return None
-        found = self._moved(tensor, inner.x, float(zero))
+        found = self._moved(tensor, rounded.x, float(zero))
         return None if found is None else cast(unary("round", found), node.dtype)
 
     def _moved(self, tensor: Tensor, value: Expr, zero: float) -> Expr | None:
@@ -160,7 +154,7 @@ class _Merging:
         if any(isinstance(node, Reduce) for node in nodes):
             return True
         read = [node for node in nodes if isinstance(node, Load) and node.tensor not in self._constants]
-        return bool(read) and all(node.dtype in _BYTES for node in read)
+        return bool(read) and all(node.dtype in BYTES for node in read)
 
     # ------------------------------------------------------------------------------------------------- the constants
 

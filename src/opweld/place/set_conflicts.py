@@ -7,14 +7,13 @@ all of them, for rows of 1024 floats. Their leading dimension is then padded by 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from opweld.fuse.region import axes_in, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage
-from opweld.schedule.cost import LINE, SPAN, core_of, most_rows, traffic
+from opweld.schedule.cost import LINE, SPAN, core_of, most_rows, places, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Atom, Dim, FloorDiv, Mod
@@ -73,11 +72,10 @@ def _conflict_seconds(tensor: Tensor, lanes: Lanes, storage: Storage, expected: 
     row = min(steps, key=lambda axis: steps[axis], default=None)
     if row is None:
         return 0.0
-    places = SPAN // math.gcd(steps[row] * storage.dtype.bytes, SPAN)
     height, count = most_rows(lanes.vectors, tensor.dtype, target), expected.known(row.extent)
     if count is not None:  # else any number may come, and fill a tile
         height = min(height, max(1, count))
-    if -(-height // places) * SPAN < target.l1_bytes:  # weights use the cache too
+    if -(-height // places(steps[row] * storage.dtype.bytes)) * SPAN < target.l1_bytes:  # weights use the cache too
         return 0.0
     core = core_of(target)
     tiles = -(-max(1, expected(lanes.axis.extent)) // (lanes.vectors * target.vector_lanes_f32))

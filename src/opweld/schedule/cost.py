@@ -7,6 +7,7 @@ matters is that alternatives come in the right order, and `python -m benchmarks.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -159,6 +160,11 @@ def level_rate(held: float, target: Target) -> float:
     if held <= target.l2_bytes:
         return core.l2_bytes * core.hertz
     return (core.l3_bytes if held <= target.l3_bytes else core.dram_bytes) * core.hertz
+
+
+def places(apart: int) -> int:
+    """How many places of a way of the first-level cache rows that are so many bytes apart come to lie in by turns."""
+    return SPAN // math.gcd(apart, SPAN)
 
 
 def traffic(moved: float, target: Target) -> float:

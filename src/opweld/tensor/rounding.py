@@ -70,6 +70,16 @@ def saturated(node: Expr) -> Expr | None:
     return found
 
 
+def rounded_integer(x: Expr) -> tuple[Unary | None, int]:
+    """(round(y), z) of round(y), or of i32(round(y)) + z: what becomes an integer."""
+    zero = 0
+    if isinstance(x, Binary) and x.op == "add" and x.dtype is DType.I32 and isinstance(x.y, Const):
+        if not isinstance(x.x, Cast):
+            return None, 0
+        x, zero = x.x.x, int(x.y.value)
+    return (x if isinstance(x, Unary) and x.op == "round" else None), zero
+
+
 def without_integers(body: Expr) -> Expr:
     """The expression in which a rounded number that becomes an integer and a float again stays a float. After what
     looks for functions of bytes, which see the byte no more."""
@@ -81,17 +91,13 @@ def _as_float(node: Cast) -> Expr | None:
     whole = node.x
     if node.dtype not in _WHOLE or not isinstance(whole, Cast) or whole.dtype not in _INTEGERS:
         return None
-    x, zero = whole.x, 0
-    if isinstance(x, Binary) and x.op == "add" and isinstance(x.y, Const) and isinstance(x.x, Cast):
-        if x.dtype is not DType.I32:
-            return None
-        x, zero = x.x.x, int(x.y.value)
-    if not (isinstance(x, Unary) and x.op == "round" and x.dtype is node.dtype):
+    rounded, zero = rounded_integer(whole.x)
+    if rounded is None or rounded.dtype is not node.dtype:
         return None
-    low, high = (end + zero for end in rounded_bounds(x.x, x.dtype))
+    low, high = (end + zero for end in rounded_bounds(rounded.x, rounded.dtype))
     if not (_LEAST[whole.dtype] <= low and high <= _MOST[whole.dtype]) or max(-low, high) > _WHOLE[node.dtype]:
         return None
-    return binary("add", x, const(float(zero), node.dtype))
+    return binary("add", rounded, const(float(zero), node.dtype))
 
 
 def _shifted_once(node: Expr) -> Expr | None:

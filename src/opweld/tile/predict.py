@@ -14,7 +14,6 @@ computed once for every row and vector that it varies with, and a load once for 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from opweld.schedule.cost import (
     dot_products,
     instruction_cycles,
     lookup_cycles,
+    places,
     repetition,
 )
 from opweld.schedule.expected import Expected
@@ -349,7 +349,7 @@ class _Usage:
                 contracted = value  # a multiply-add
         for root in expressions_of(statement):
             nodes = tuple(walk(root))
-            clamps = {clamp for node in nodes if saturated(node) is not None for clamp in (node.operands[0],)}
+            clamps = {node.operands[0] for node in nodes if saturated(node) is not None}
             clamps |= {clamp.operands[0] for clamp in clamps}
             for node in nodes:
                 if node not in self._varies:
@@ -440,8 +440,8 @@ class _Usage:
         along = node.indices[0].coefficient(frame.loops[-1][0]) if frame.loops else None
         if along is None or abs(self._walker.size(along)) * each >= LINE:
             return 0.0  # the next element is in another line
-        apart = SPAN // math.gcd(self._walker.size(step) * each, SPAN)
-        beyond = max(0, frame.rows - apart * (self._walker.target.l1_bytes // SPAN))
+        held = places(self._walker.size(step) * each) * (self._walker.target.l1_bytes // SPAN)
+        beyond = max(0, frame.rows - held)
         return beyond * beyond / frame.rows  # measured: 13 of 8 ways cost 5 cycles, 12 2.4, 11 1
 
     def _bytes(self, node: Load) -> int:

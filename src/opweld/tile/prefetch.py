@@ -6,9 +6,8 @@ number is known at run time only, each fetches as much as it should at the expec
 a second pass, each trip of the innermost one has a panel of its own.
 
 Where one pass is expected, as of one row, nothing is used again: a stream. Each group of bodies fetches what is read
-`AHEAD` bytes later; so does each trip of the loop around it, of the scales of its block. A core that
-foresees streams itself, if it sees that they are read, is left half of the lines of those that take longer to read
-than to multiply, or all of them.
+`AHEAD` bytes later; so does each trip of the loop around it, of the scales of its block. A core that foresees streams
+itself is left half of the lines of those that take longer to read than to multiply, or all of them.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def next_panel(
     kernel: Kernel, loop: Loop, outer: Sequence[Loop], tiles: Sequence[Tile], core: Core, expected: Expected
 ) -> Panel | Obstacle:
     """What an innermost loop of accumulations inside `outer` loops and tiles could fetch; or why there is nothing."""
-    trips, lane = loop.end.constant, lane_of(tiles)
+    trips, lane, part = loop.end.constant, _lane_of(tiles), _part(tiles, core)
     if lane is None:
         return Obstacle("lanes", "nothing runs along lanes")
     if trips is None or loop.lower.constant != 0:
@@ -99,9 +98,8 @@ def next_panel(
         for node in loads(item.value):
             if not _along(node, lane.axis):
                 continue
-            found = _stream(kernel, node, loop, outer, tiles, core, expected) or _panel(
-                kernel, node, loop, outer, expected
-            )
+            stream = _stream(kernel, node, loop, outer, lane, part, expected)
+            found = stream or _panel(kernel, node, loop, outer, expected)
             if isinstance(found, Panel) and found.lines:
                 return found
             if isinstance(found, Panel) or panel is None:
@@ -114,7 +112,7 @@ def around_stream(
 ) -> tuple[Fetch, ...]:
     """What each trip of a loop fetches for a later one, of the operands along the lanes that its own accumulations
     read once, where a loop inside it fetches ahead: as many trips ahead as that one is."""
-    lane = lane_of(tiles)
+    lane = _lane_of(tiles)
     width = None if lane is None else lane.axis.extent.constant
     if lane is None or width is None or loop.end.constant is None or loop.lower.constant != 0:
         return ()
@@ -137,9 +135,18 @@ def around_stream(
     return tuple(found.values())
 
 
-def lane_of(tiles: Sequence[Tile]) -> Tile | None:
+def _lane_of(tiles: Sequence[Tile]) -> Tile | None:
     """The tile along the lanes."""
     return next((tile for tile in tiles if tile.role == "lane"), None)
+
+
+def _part(tiles: Sequence[Tile], core: Core) -> float:
+    """The part of a stream's lines that code fetches: the core has the others itself."""
+    rows = max((tile.width for tile in tiles if tile.role == "row"), default=1)
+    slower = LINE / core.dram_bytes * core.products / rows  # to read a line than to multiply it
+    if not core.foresees or slower <= 1:
+        return 1.0
+    return 0.5 if slower >= FORESEEN else 0.0
 
 
 def _along(node: Load, lane: Axis) -> bool:
@@ -157,13 +164,12 @@ def _stream(
     node: Load,
     loop: Loop,
     outer: Sequence[Loop],
-    tiles: Sequence[Tile],
-    core: Core,
+    lane: Tile,
+    part: float,
     expected: Expected,
 ) -> Panel | Obstacle | None:
-    """What a load along the lanes reads later, where it is expected to read nothing twice; None where it does."""
-    lane = lane_of(tiles)
-    assert lane is not None
+    """What a load along the lanes reads later, where it is expected to read nothing twice; None where it does. part: of
+    the lines, which code fetches."""
     offset, each, width = _offset(kernel, node), _bytes(kernel, node), lane.axis.extent.constant
     around = [*kernel.grid, *(level.axis for level in outer)]
     if width is None or not _once(offset, around, expected):
@@ -177,10 +183,8 @@ def _stream(
     held = trips * stride * each
     if held < _SMALLEST_STREAM:
         lines, reason = 0, f"{node.tensor} has {held:,} bytes"
-    rows = max((tile.width for tile in tiles if tile.role == "row"), default=1)
-    slower = LINE / core.dram_bytes * core.products / rows  # to read a line than to multiply it
-    if core.foresees and slower > 1:
-        lines = lines // 2 if slower >= FORESEEN else 0
+    if part < 1:
+        lines = int(lines * part)
         reason = f"lines of {node.tensor}, which the core foresees: it takes longer to read than to multiply"
     start = _begin(offset, around) + AHEAD // each
     return Panel(node.tensor, start, as_dim(0), loop.unroll, elements, min(MOST_LINES, lines), reason, 0, stride)
@@ -235,7 +239,7 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
     share = ceildiv(panel // elements, tiles)  # lines for each of the faster iterations
     groups = max(1, total // loop.unroll)
     # Where one row is expected there may be many, and nobody would need what the later ones fetch again. A single pass
-    # fetches nothing: it waits for its own panel, and what it fetched would be half of the next.
+    # fetches the same lines again: it waits for its own panel, and what else it fetched would be half of the next.
     passes = expected(tiles) if tiles.constant is not None else max(_FEWEST_PASSES, expected(tiles))
     lines = ceildiv(ceildiv(panel // elements, passes), groups).constant or 0
     position = as_dim(0)

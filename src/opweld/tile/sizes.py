@@ -46,11 +46,8 @@ def _needless(kernel: Kernel) -> FloorDiv | None:
         sizes = division.inside() - {division}
         if not sizes <= set(kernel.sizes) or lower_constant(division.dim) is None:
             continue
-        with_it = [dim for dim in dims if division in dim.atoms]
-        if any(sizes & dim.atoms and division not in dim.atoms for dim in dims):
-            continue
         gone: dict[Atom, Dim] = {division: Symbol("?").dim}  # a name that no size has
-        if not any(sizes & dim.substitute(gone).atoms for dim in with_it):
+        if not any(sizes & dim.substitute(gone).atoms for dim in dims):
             return division
     return None
 

@@ -34,7 +34,7 @@ class Fetch:
     """A software prefetch: changes no value, and any address is allowed.
 
     Before each unrolled body, of k, k + 1, ..., `lines` cache lines of the buffer are fetched from element
-    `start + step * k` on. `passes`: where there is only one of these, counted at run time, nothing is fetched."""
+    `start + step * k` on. `passes`: where run time counts only one of these, all fetch from `start` on."""
 
     buffer: str
     start: Dim
@@ -231,7 +231,7 @@ def dims_of_statement(statement: Statement) -> tuple[Dim, ...]:
     """The polynomials of one statement, those of its expressions included, not those of statements inside it."""
     own: tuple[Dim, ...] = ()
     if isinstance(statement, Loop):
-        own = (statement.lower, statement.end, *(own for fetch in statement.fetches for own in fetch.dims()))
+        own = (statement.lower, statement.end, *(dim for fetch in statement.fetches for dim in fetch.dims()))
     elif isinstance(statement, Tile):
         own = (statement.base,) if statement.limit is None else (statement.base, statement.limit)
     elif isinstance(statement, Store):

@@ -15,7 +15,7 @@ from opweld.ops.decoder.domain import DOMAIN
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, given, require_rank, required
 from opweld.ops.registry import Inference, Lowering, infers, lowers, required_attribute
-from opweld.tensor.dim import Dim, as_dim
+from opweld.tensor.dim import Dim, as_dim, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.rounded import GROUP, ITEM, KINDS, LINE, PANEL, PART, ROWS
 
@@ -97,15 +97,12 @@ def lower_rows(scope: Lowering, node: ir.Node) -> None:
     rows, scales, minimums = required(node, 0), required(node, 2), given(node, 3)
     size, (out, blocks), shape = _row_size(scope, node), scope.fact(scales).shape, scope.fact(rows).shape
     each, added = _whole(size, PART, node) // int(blocks), int(required_attribute(node, "added"))
-    count = as_dim(1)
-    for extent in shape:
-        count *= extent
     (name,) = scope.extern(
         ROWS[int(required_attribute(node, "bits"))],
         [scope.tensor(value) for value in (rows, required(node, 1), scales, minimums or scales)],
         [(DType.F32, (*shape, size))],
         (out, size, as_dim(each), as_dim(added), as_dim(int(minimums is not None))),
-        count,
+        product(shape),
     )
     scope.alias(node.outputs[0], name)
 
