@@ -127,7 +127,7 @@ def realise(
             name = f"k{len(result) + 1}_{item.kind}"
             kernel = item.realise(name, members, target, dtypes, plan.region.origin)
             decisions = _LoopDecisions(ledger, plan.region, item.subject, len(loops))
-            kernel = tune_loops(kernel, target, decisions, expected)
+            kernel = tune_loops(kernel, target, decisions, expected, weights.bytes)
             prediction = predict(kernel, target, expected, weights)
             nanoseconds = nanoseconds_of(prediction.cost, item.count, item.bytes, expected)
             result.append(

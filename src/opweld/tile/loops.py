@@ -5,11 +5,11 @@ None of this changes what a kernel computes. Each choice is put to a callback, s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from opweld.schedule.cost import core_of
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tile.matrix import is_matrix
@@ -30,17 +30,27 @@ def as_wanted(
     return prefer
 
 
-def tune_loops(kernel: Kernel, target: Target, decide: Decide = as_wanted, expected: Expected | None = None) -> Kernel:
-    """The kernel with its loops annotated. Asks for `schedule.unroll`, `schedule.prefetch`, `schedule.separate`."""
-    return replace(kernel, body=_Tuning(kernel, target, decide, expected or Expected()).block(kernel.body, (), ()))
+def tune_loops(
+    kernel: Kernel,
+    target: Target,
+    decide: Decide = as_wanted,
+    expected: Expected | None = None,
+    weights: float = math.inf,
+) -> Kernel:
+    """The kernel with its loops annotated. Asks for `schedule.unroll`, `schedule.prefetch`, `schedule.separate`.
+
+    weights: bytes of all weights of the model, which pass through the caches from one run to the next."""
+    tuning = _Tuning(kernel, target, decide, expected or Expected(), weights)
+    return replace(kernel, body=tuning.block(kernel.body, (), ()))
 
 
 class _Tuning:
-    def __init__(self, kernel: Kernel, target: Target, decide: Decide, expected: Expected) -> None:
+    def __init__(self, kernel: Kernel, target: Target, decide: Decide, expected: Expected, weights: float) -> None:
         self._kernel = kernel
         self._target = target
         self._decide = decide
         self._expected = expected
+        self._weights = weights
         self._numbers = 0
 
     def block(
@@ -79,7 +89,7 @@ class _Tuning:
 
     def _fetching(self, number: int, loop: Loop, outer: tuple[Loop, ...], tiles: tuple[Tile, ...]) -> Loop:
         """Fetches the next panel where there is one, and that gains something."""
-        panel = next_panel(self._kernel, loop, outer, tiles, core_of(self._target), self._expected)
+        panel = next_panel(self._kernel, loop, outer, tiles, self._target, self._expected, self._weights)
         counts = tuple(map(str, range(MOST_LINES + 1)))
         if not isinstance(panel, Panel):
             why = f"loop {loop.axis}: {panel.text}"

@@ -7,7 +7,8 @@ a second pass, each trip of the innermost one has a panel of its own.
 
 Where one pass is expected, as of one row, nothing is used again: a stream. Each group of bodies fetches what is read
 `AHEAD` bytes later; so does each trip of the loop around it, of the scales of its block. A core that foresees streams
-itself is left half of the lines of those that take longer to read than to multiply, or all of them.
+itself is left half of the lines of those that take longer to read than to multiply, or all of them: always all where
+L3 keeps the weights of the whole model.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opweld.schedule.cost import LINE, Core
+from opweld.schedule.cost import LINE, core_of
 from opweld.schedule.expected import Expected
+from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim, ceildiv, product
 from opweld.tensor.expr import Load, loads
 from opweld.tile.tile import Accumulate, Fetch, Kernel, Loop, Tile
@@ -82,10 +84,17 @@ class Panel:
 
 
 def next_panel(
-    kernel: Kernel, loop: Loop, outer: Sequence[Loop], tiles: Sequence[Tile], core: Core, expected: Expected
+    kernel: Kernel,
+    loop: Loop,
+    outer: Sequence[Loop],
+    tiles: Sequence[Tile],
+    target: Target,
+    expected: Expected,
+    weights: float,
 ) -> Panel | Obstacle:
-    """What an innermost loop of accumulations inside `outer` loops and tiles could fetch; or why there is nothing."""
-    trips, lane, part = loop.end.constant, _lane_of(tiles), _part(tiles, core)
+    """What an innermost loop of accumulations inside `outer` loops and tiles could fetch; or why there is nothing.
+    weights: bytes of all weights of the model."""
+    trips, lane, part = loop.end.constant, _lane_of(tiles), _part(tiles, target, weights)
     if lane is None:
         return Obstacle("lanes", "nothing runs along lanes")
     if trips is None or loop.lower.constant != 0:
@@ -140,13 +149,14 @@ def _lane_of(tiles: Sequence[Tile]) -> Tile | None:
     return next((tile for tile in tiles if tile.role == "lane"), None)
 
 
-def _part(tiles: Sequence[Tile], core: Core) -> float:
-    """The part of a stream's lines that code fetches: the core has the others itself."""
+def _part(tiles: Sequence[Tile], target: Target, weights: float) -> float:
+    """The part of a stream's lines that code fetches: the core has the others itself, and all that L3 keeps."""
+    core = core_of(target)
     rows = max((tile.width for tile in tiles if tile.role == "row"), default=1)
     slower = LINE / core.dram_bytes * core.products / rows  # to read a line than to multiply it
     if not core.foresees or slower <= 1:
         return 1.0
-    return 0.5 if slower >= FORESEEN else 0.0
+    return 0.5 if slower >= FORESEEN and weights > target.l3_bytes else 0.0
 
 
 def _along(node: Load, lane: Axis) -> bool:

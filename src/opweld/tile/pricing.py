@@ -58,6 +58,6 @@ class Pricing:
         self, kernel: UnscheduledKernel, schedule: MemberSchedule, elsewhere: Sequence[Expected]
     ) -> tuple[float, ...]:
         realised = kernel.realise(kernel.kind, [schedule], self._target, self._dtypes)
-        realised = tune_loops(realised, self._target, expected=self._expected)
+        realised = tune_loops(realised, self._target, expected=self._expected, weights=self._weights.bytes)
         sizes = (self._expected, *elsewhere)
         return tuple(predict(realised, self._target, expected, self._weights).cost.seconds for expected in sizes)
