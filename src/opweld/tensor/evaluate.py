@@ -34,6 +34,7 @@ from opweld.tensor.expr import (
     free_atoms,
     walk,
 )
+from opweld.tensor.guards import in_turn
 from opweld.tensor.program import Tensor
 from opweld.tensor.semantics import (
     Array,
@@ -293,24 +294,23 @@ class Evaluator:
         fill = self.memo[node.fill]
         chosen = where(mask, gathered, fill)
         faults = guard_faults
-        if load_faults is not None or fill.faults is not None:
-            nothing = Cells(np.zeros((), np.int64))
-            faults = worst(faults, where(mask, load_faults or nothing, fill.faults or nothing))
+        faults = worst(faults, _either(mask, load_faults, fill.faults))
         return Cells(chosen.array, chosen.axes, faults)
 
     def _guards(self, guards: tuple[Dim, ...]) -> tuple[Cells | None, Cells | None]:
-        """Where all guards hold, and the faults of the guards themselves."""
+        """Where all guards hold, and the faults of the guards themselves, each where those before it hold."""
         mask: Cells | None = None
         faults: Cells | None = None
-        for guard in guards:
-            value = self._dim(guard)
-            holds = Cells(np.asarray(value.array >= 0), value.axes)
-            faults = worst(faults, value.faults)
-            if mask is None:
+        for group in in_turn(guards):
+            before = mask
+            for guard in group:
+                value = self._dim(guard)
+                faults = worst(faults, value.faults if before is None else _either(before, value.faults, None))
+                holds = Cells(np.asarray(value.array >= 0), value.axes)
+                if mask is not None:
+                    axes = union(mask, holds)
+                    holds = Cells(np.asarray(expand(mask, axes) & expand(holds, axes)), axes)
                 mask = holds
-                continue
-            axes = union(mask, holds)
-            mask = Cells(np.asarray(expand(mask, axes) & expand(holds, axes)), axes)
         return mask, faults
 
     def _gather(self, node: Load, array: Array, mask: Cells | None) -> tuple[Cells, Cells | None]:
@@ -458,6 +458,14 @@ class Evaluator:
         array = cells.array.transpose([cells.axes.index(axis) for axis in present])
         array = array[tuple(slice(None) if axis in cells.axes else None for axis in axes)]
         return np.broadcast_to(array, [len(self.ranges[axis]) for axis in axes])
+
+
+def _either(mask: Cells, first: Cells | None, second: Cells | None) -> Cells | None:
+    """The first faults where the mask is set, else the second."""
+    if first is None and second is None:
+        return None
+    nothing = Cells(np.zeros((), np.int64))
+    return where(mask, first or nothing, second or nothing)
 
 
 def _pieces(extent: int, step: int) -> list[range]:

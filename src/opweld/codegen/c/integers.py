@@ -5,7 +5,7 @@ Divisions get names, as far out of the loops as their operands allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from opweld.codegen.c.dependence import Dependence
@@ -262,6 +262,13 @@ class Indices:
             return found
         first = call("opw_first_lanes", active.count)
         return self._scopes.define(key, "const vi32", self._scopes.numbered("m"), first)
+
+    def divided(self, guards: Sequence[Dim], active: Active) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+        """(guards to test once for all lanes, those to test for each). What reads memory is tested for each that
+        exists, where some may not: for none of them there need be anything to read."""
+        masked = active.mask is not None
+        each = {g: self._dependence.dim_varies(g) or (masked and bool(self._dependence.dim_reads(g))) for g in guards}
+        return tuple(g for g in guards if not each[g]), tuple(g for g in guards if each[g])
 
     def restrict(self, active: Active, guards: tuple[Dim, ...]) -> Active:
         """The lanes for which, in addition, no guard is negative."""

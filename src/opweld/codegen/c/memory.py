@@ -31,6 +31,7 @@ from opweld.codegen.c.vector import (
 from opweld.tensor.dim import ONE, ZERO, Dim, Monomial, nonnegative, upper_constant
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Const, Expr, Load
+from opweld.tensor.guards import in_turn
 from opweld.tile.tile import reads
 
 _ZERO_BYTES = 16384  # of opw_zeros in opweld_kernel.h
@@ -161,6 +162,9 @@ class Addresses:
         return loop is not None and self._integers.depth_of(monomial) >= loop.depth
 
 
+Groups = tuple[tuple[Dim, ...], ...]
+"""Guards as `in_turn` answers them."""
+
 Either = Callable[[Load, Active, Expression, Callable[[], Expression], Callable[[], Expression]], Name]
 """Writes a branch: (what it computes, lanes, condition, what either side writes) -> the variable they assign."""
 
@@ -189,16 +193,22 @@ class Loads:
     def value(self, node: Load, active: Active) -> Expression:
         """A load from memory; the name of a variable where it takes a branch."""
         memory = self._memories[node.tensor]
-        offset = node.indices[0]
         assert reads(node.dtype, memory.dtype), f"{node!r} loads {node.dtype} from a buffer of {memory.dtype}"
         memory = self._addresses.words(memory, node.dtype)
-        uniform = tuple(guard for guard in node.guards if not self._dependence.dim_varies(guard))
-        varying = tuple(guard for guard in node.guards if self._dependence.dim_varies(guard))
+        return self._guarded(node, memory, in_turn(node.guards), active)
+
+    def _guarded(self, node: Load, memory: Memory, groups: Groups, active: Active) -> Expression:
+        """A load where the guards of all groups hold, each tested where those before it do."""
+        offset = node.indices[0]
+        if not groups:
+            return self._lanes(memory, offset, active)
+        uniform, varying = self._indices.divided(groups[0], active)
         if not uniform:
-            return self._where(node, memory, varying, active)
+            return self._where(node, memory, varying, groups[1:], active)
         fill = node.fill
         assert fill is not None
-        simple = not varying and not self._dependence.dim_reads(offset) and active.mask is None
+        alone = not varying and len(groups) == 1
+        simple = alone and not self._dependence.dim_reads(offset) and active.mask is None
         stride = self._dependence.lane_stride(offset)
         if simple and stride in (ZERO, ONE) and isinstance(fill, Const):
             start = offset.without(self._dependence.lane)
@@ -214,18 +224,18 @@ class Loads:
             node,
             active,
             self._indices.integers.all_positive(uniform),
-            lambda: self._where(node, memory, varying, active),
+            lambda: self._where(node, memory, varying, groups[1:], active),
             lambda: self._vector(fill, active),
         )
 
-    def _where(self, node: Load, memory: Memory, guards: tuple[Dim, ...], active: Active) -> Expression:
-        """A load whose remaining guards differ from lane to lane."""
+    def _where(self, node: Load, memory: Memory, guards: tuple[Dim, ...], later: Groups, active: Active) -> Expression:
+        """A load whose guards differ from lane to lane, and may have others after them."""
         if not guards:
-            return self._lanes(memory, node.indices[0], active)
+            return self._guarded(node, memory, later, active)
         inside = self._indices.restrict(active, guards)
         mask = self._indices.lanes_mask(inside)
         assert mask is not None
-        loaded = self._lanes(memory, node.indices[0], inside)
+        loaded = self._guarded(node, memory, later, inside)
         fill = node.fill
         # Memory that is read lane by lane leaves zeros in lanes that are masked; one element for all lanes does not.
         moves = self._dependence.lane_stride(node.indices[0]) is not ZERO

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from opweld.codegen.c.integers import ALL, Active
-from opweld.codegen.c.memory import Memory, memory_call
+from opweld.codegen.c.memory import Groups, Memory, memory_call
 from opweld.codegen.c.operators import (
     REDUCE_INFIX,
     across_lanes,
@@ -36,6 +36,7 @@ from opweld.codegen.c.vector import (
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, cast, index
+from opweld.tensor.guards import in_turn
 from opweld.tensor.operators import WORDS, neutral
 from opweld.tensor.rounding import saturated
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
@@ -263,7 +264,7 @@ class Stores:
                 self._store_narrowed(memory, sites[:beside])
             else:
                 site = sites[0]
-                self._guarded_store(memory, site.offset, site.value, site.guards, site.active, context.lane is not None)
+                self._guarded_store(memory, site, in_turn(site.guards), site.active, context.lane is not None)
             self._scopes.forget(frozenset((item.buffer,)))
             del sites[:beside]
 
@@ -290,15 +291,15 @@ class Stores:
         place = moved(*self._values.addresses.element(memory, sites[0].offset.without(self._state.lane)))
         self._scopes.add(Do(call(f"opw_store_narrow_{len(sites)}_{memory.short}", place, *written)))
 
-    def _guarded_store(
-        self, memory: Memory, offset: Dim, value: Expr, guards: tuple[Dim, ...], active: Active, in_lanes: bool
-    ) -> None:
-        uniform = tuple(guard for guard in guards if not self._values.dependence.dim_varies(guard))
-        varying = tuple(guard for guard in guards if self._values.dependence.dim_varies(guard))
+    def _guarded_store(self, memory: Memory, site: _Site, groups: Groups, active: Active, in_lanes: bool) -> None:
+        """A store where the guards of all groups hold, each tested where those before it do."""
+        if not groups:
+            self._write(memory, site.offset, site.value, active, in_lanes)
+            return
+        uniform, varying = self._indices.divided(groups[0], active)
 
         def write() -> None:
-            lanes = self._indices.restrict(active, varying)
-            self._write(memory, offset, value, lanes, in_lanes)
+            self._guarded_store(memory, site, groups[1:], self._indices.restrict(active, varying), in_lanes)
 
         if not uniform:
             write()

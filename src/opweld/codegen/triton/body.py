@@ -29,6 +29,7 @@ from opweld.tensor.expr import (
     dims_of,
     free_atoms,
 )
+from opweld.tensor.guards import in_turn
 from opweld.tensor.operators import REDUCTIONS, neutral
 
 UNROLLED = 64
@@ -310,15 +311,17 @@ class Body:
     def guards(self, node: Load, tests: tuple[_Test, ...]) -> tuple[_Test, ...]:
         """The guards of a load, as variables."""
         made: list[_Test] = []
-        for guard in node.guards:
-            axes = frozenset(axes_of(guard))
-            scope = self._scope_of(axes | _axes_of_tests(tests))
-            found = scope.memo.get((guard, tests))
-            if found is None:
-                text = self.dim(guard, tests)
-                found = scope.memo[guard, tests] = self.name()
-                scope.lines.append(f"{found} = {text} >= 0")
-            made.append(_Test(found, axes))
+        for group in in_turn(node.guards):
+            before = (*tests, *made)
+            for guard in group:
+                axes = frozenset(axes_of(guard))
+                scope = self._scope_of(axes | _axes_of_tests(before))
+                found = scope.memo.get((guard, before))
+                if found is None:
+                    text = self.dim(guard, before)
+                    found = scope.memo[guard, before] = self.name()
+                    scope.lines.append(f"{found} = {text} >= 0")
+                made.append(_Test(found, axes))
         return tuple(made)
 
     def _fill(self, node: Load, tests: tuple[_Test, ...]) -> str | None:
