@@ -245,6 +245,22 @@ def test_what_a_program_asserts_of_sizes_that_data_tells_is_checked() -> None:
             model.run({"x": np.array(few)})
 
 
+class Outside(torch.nn.Module):
+    """Asserts two things of how much it finds, one or the other of which holds."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = x.nonzero().size(0)
+        torch._check((size < 2) | (size > 3))  # pyright: ignore[reportArgumentType]
+        return x + size
+
+
+def test_what_is_asserted_may_be_one_or_another() -> None:
+    model = opweld.compile(Outside().eval(), (torch.tensor([1, 1, 1, 1, 0]),))
+    assert model.run({"x": np.array([1, 0, 0, 0, 0])})["output"].tolist() == [2, 1, 1, 1, 1]
+    with pytest.raises(RunError, match="does not hold"):
+        model.run({"x": np.array([1, 0, 0, 1, 1])})
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64])
 def test_outputs_of_every_type_are_only_there_where_assertions_hold(dtype: torch.dtype) -> None:
     class Reversed(torch.nn.Module):

@@ -534,6 +534,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         ),
         (X,),
     ),
+    "the phase of what is real": (lambda x: torch.fft.rfft(x).angle()[:, [0, -1]], (normal(3, 100),)),
+    "sums of products": (
+        lambda z, x, y: (torch.einsum("ij,ij->i", z, z), torch.einsum("ij,kj,kl->il", z, x - 1j, y + 1j)),
+        (Z, X, Y),
+    ),
     "a spectrogram": (
         lambda x: torch.stft(x, 8, 4, window=torch.hann_window(8), return_complex=True).abs(),
         (normal(2, 40),),

@@ -58,23 +58,29 @@ class Transform:
     """The inputs are the first half of a spectrum whose other half is its conjugate mirror image."""
 
     def factors(self, scope: Lowering, dtype: DType) -> Factor:
-        """The elements of the matrix."""
+        """The elements of the matrix. Zeros of sines and cosines are exact: the middle of a spectrum of real numbers is
+        real, and its angle is never -pi."""
         length, inputs, outputs = self.length.constant, self.inputs.constant, self.outputs.constant
         if length is None or inputs is None or outputs is None or length > MATRIX_LENGTH:
             return self._looked_up(scope, dtype)
         k, d, f, c = np.ogrid[:inputs, : self.parts_in, :outputs, : self.parts_out]
-        angles = (k * f % length) * (2 * np.pi / max(length, 1))
-        turned = np.where(c == d, np.cos(angles), np.where(c > d, -1, 1) * np.sin(angles) * (-1 if self.inverse else 1))
+        steps = k * f % length
+        angles = steps * (2 * np.pi / max(length, 1))
+        cosine = np.where(steps * 4 % (2 * length) == length, 0.0, np.cos(angles))
+        sine = np.where(steps * 2 % length == 0, 0.0, np.sin(angles))
+        turned = np.where(c == d, cosine, np.where(c > d, -1, 1) * sine * (-1 if self.inverse else 1))
         weights = np.where((k > 0) & (2 * k != length) & self.halved, 2, 1) / (max(length, 1) if self.inverse else 1)
         matrix = Emitted(scope.constant((turned * weights).astype(dtype.numpy), "fourier"), dtype)
         return _element_of(matrix)
 
     def _looked_up(self, scope: Lowering, dtype: DType) -> Factor:
-        def angle(i: Indices) -> Expr:
-            return mul(div(count(i[0], DType.F64), count(self.length, DType.F64)), 2 * math.pi)
+        def wave(operator: str, i: Indices, zero: Dim) -> Expr:
+            angle = mul(div(count(i[0], DType.F64), count(self.length, DType.F64)), 2 * math.pi)
+            return cast(where(apply("eq", index(zero), 0), 0, unary(operator, angle)), dtype)
 
-        cosine = emit(scope, (self.length,), lambda i: cast(unary("cos", angle(i)), dtype), "cosine")
-        sine = emit(scope, (self.length,), lambda i: cast(unary("sin", angle(i)), dtype), "sine")
+        n = self.length
+        cosine = emit(scope, (n,), lambda i: wave("cos", i, mod(i[0] * 4, n * 2) - n), "cosine")
+        sine = emit(scope, (n,), lambda i: wave("sin", i, i[0] * 2 - n), "sine")
         sign = -1 if self.inverse else 1
 
         def factor(k: Dim, d: Dim, f: Dim, c: Dim) -> Expr:

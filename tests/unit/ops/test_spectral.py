@@ -70,6 +70,14 @@ def test_long_dft() -> None:
     check("DFT", [x], onesided=1, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("dims", [None, {0: ("b", "n", 1)}])
+def test_the_middle_of_a_spectrum_of_real_numbers_is_real(dims: Any) -> None:
+    """Exactly, so that its angle is 0 or pi."""
+    x = normal(4, 100, 1)
+    found = run(programs_of(make_model("DFT", [x], dims=dims, onesided=1)), {"x0": x})["y0"]
+    np.testing.assert_array_equal(found[:, [0, -1], 1], np.zeros((4, 2)))
+
+
 def test_dft_of_half_precision_and_double() -> None:
     for dtype, tolerance in ((np.float16, 2e-3), (np.float64, 1e-12)):
         check("DFT", [normal(2, 12, 1, dtype=dtype)], tolerance=tolerance)

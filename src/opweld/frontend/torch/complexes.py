@@ -6,10 +6,11 @@ to the imaginary ones. The others have a row here, of the same form as those of 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -287,6 +288,18 @@ def _floats(b: Builder, x: Operand) -> Value:
 def matmul(b: Builder, x: Complex | Value, y: Complex | Value) -> Complex:
     """The product of matrices."""
     return _product(b, x, y, "MatMul")
+
+
+@_aten("einsum.default")
+def einsum(b: Builder, equation: str, tensors: Sequence[Complex], **_: Any) -> Complex:
+    """A sum of products of letters' indices, by the parts of each operand: i is taken as often as there are imaginary
+    ones."""
+    parts: list[list[Value]] = [[], []]
+    for chosen in itertools.product((False, True), repeat=len(tensors)):
+        operands = [own.imag if imaginary else own.real for own, imaginary in zip(tensors, chosen, strict=True)]
+        product = b.op("Einsum", *operands, equation=equation.replace(" ", ""))
+        parts[sum(chosen) % 2].append(b.op("Neg", product) if sum(chosen) % 4 >= 2 else product)
+    return Complex(*(reduce(partial(b.op, "Add"), own) for own in parts))
 
 
 @_aten("div.Tensor", "div.Scalar")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,6 @@ from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 
 from opweld.errors import UnsupportedError
-from opweld.frontend.torch.arithmetic import pair
 from opweld.frontend.torch.assertions import FAILING
 from opweld.frontend.torch.builder import Builder, elements, settled
 from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, joined, parts, real_meta
@@ -24,6 +23,7 @@ from opweld.frontend.torch.dtypes import as_array, dtype_of
 from opweld.frontend.torch.narrow import narrowed_once
 from opweld.frontend.torch.rows import rows
 from opweld.frontend.torch.size_guards import SizeGuard
+from opweld.frontend.torch.symbolic import FUNCTIONS
 from opweld.ir import Graph, Stored, Value
 from opweld.ops.aten.elementwise import DOMAIN as ATEN
 from opweld.record import FileNode
@@ -285,7 +285,7 @@ class Importer:
         return made
 
     def _row(self, node: fx.Node) -> Callable[..., Any]:
-        found = SYMBOLIC.get(node.target)
+        found = FUNCTIONS.get(node.target)
         if found is not None:
             return found
         if not isinstance(node.target, OpOverload):
@@ -337,99 +337,11 @@ class Importer:
         )
 
 
-# ------------------------------------------------------------------------------------------------------ symbolic sizes
-
-
-def _integers(op_type: str) -> Callable[..., Value]:
-    def row(b: Builder, x: Any, y: Any) -> Value:
-        return pair(b, op_type, x, y)
-
-    return row
-
-
-def _sum(b: Builder, values: Sequence[Any]) -> Value:
-    """The sum of several numbers."""
-    return reduce(partial(pair, b, "Add"), values) if len(values) > 1 else b.cast(values[0], b.dtype)
-
-
-def _floor(b: Builder, x: Any, y: Any) -> Value:
-    """Sizes are not negative: rounded towards zero is rounded down."""
-    return pair(b, "Div", x, y, DType.I64)
-
-
-def _compared(op_type: str, negated: bool = False) -> Callable[..., Value]:
-    def row(b: Builder, x: Any, y: Any) -> Value:
-        dtype = b.promoted(x, y)
-        found = b.op(op_type, b.cast(x, dtype), b.cast(y, dtype), dtype=DType.BOOL)
-        return b.op("Not", found) if negated else found
-
-    return row
-
-
-def _size(b: Builder, x: Value, axis: int) -> Value:
-    return b.size(x, axis)
-
-
-def _count(b: Builder, x: Value) -> Value:
-    return b.op("Size", x, dtype=DType.I64)
-
-
-def _negated(b: Builder, x: Value) -> Value:
-    return b.op("Neg", x)
-
-
-def _cast(b: Builder, x: Value) -> Value:
-    return b.cast(x, b.dtype)
-
-
-def _rounded(op_type: str) -> Callable[..., Value]:
-    def row(b: Builder, x: Value, digits: int | None = None) -> Value:
-        if digits is not None:
-            raise UnsupportedError(f"node {b.name!r}: decimal places of a number are not supported")
-        return b.cast(b.op(op_type, b.cast(x, DType.F64)), b.dtype)
-
-    return row
-
-
-def _not(b: Builder, x: Value) -> Value:
-    return b.op("Not", x)
+# ------------------------------------------------------------------------------------------------------------- details
 
 
 def _nothing(_: Builder, *__: Any, **___: Any) -> None:
     return None
-
-
-SYMBOLIC: Mapping[Any, Callable[..., Any]] = {
-    operator.add: _integers("Add"),
-    operator.sub: _integers("Sub"),
-    operator.mul: _integers("Mul"),
-    operator.truediv: _integers("Div"),
-    operator.floordiv: _floor,
-    operator.mod: _integers("Mod"),
-    operator.neg: _negated,
-    operator.eq: _compared("Equal"),
-    operator.ne: _compared("Equal", negated=True),
-    operator.lt: _compared("Less"),
-    operator.le: _compared("LessOrEqual"),
-    operator.gt: _compared("Greater"),
-    operator.ge: _compared("GreaterOrEqual"),
-    torch.sym_sum: _sum,
-    torch.sym_max: _integers("Max"),
-    torch.sym_min: _integers("Min"),
-    torch.sym_float: _cast,
-    torch.sym_int: _cast,
-    torch.sym_not: _not,
-    math.trunc: _cast,
-    math.floor: _rounded("Floor"),
-    math.ceil: _rounded("Ceil"),
-    round: _rounded("Round"),
-    torch.ops.aten.sym_size.int: _size,
-    torch.ops.aten.sym_numel.default: _count,
-}
-"""Functions of symbolic sizes."""
-
-
-# ------------------------------------------------------------------------------------------------------------- details
 
 
 def _read(tensor: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray[Any, Any]:

@@ -24,6 +24,7 @@ _FAMILIES = (
     "convolutions",
     "creation",
     "detection",
+    "distinct",
     "histograms",
     "indexing",
     "movement",

@@ -11,9 +11,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from opweld.frontend.torch.importer import SYMBOLIC
+from opweld.frontend.torch.symbolic import FUNCTIONS
 
-_SIZES = {getitem, *SYMBOLIC, torch.ops.aten.sym_stride.int, torch.ops.aten.sym_storage_offset.default}
+_SIZES = {getitem, *FUNCTIONS, torch.ops.aten.sym_stride.int, torch.ops.aten.sym_storage_offset.default}
 """What makes sizes for views: of sizes, and of how a tensor lies in memory."""
 
 
