@@ -31,6 +31,7 @@ class Core:
         launch: seconds that a kernel costs beside its work: a barrier, its call, its first cache misses.
         foresees: whether it reads a stream at the speed of memory where code does not fetch ahead, and slower where it
             does.
+        halves: whether products of half a vector at most take half the time of those of a whole one.
     """
 
     hertz: float
@@ -45,6 +46,7 @@ class Core:
     broadcast: float = 1.0
     launch: float = 0.3e-6
     foresees: bool = False
+    halves: bool = False
 
 
 CORES = {
@@ -54,7 +56,7 @@ CORES = {
     "x86-64-v4 intel": Core(3.5e9, 2, 2, 1, 4, 40, 10, 4),
     # Measured on Zen 4 (117 GFLOP/s; 113, 94 and 28 GB/s), whose units have half the width of its registers.
     # Of a product of 3 to 5 rows memory delivers 34 GB/s, 21 where weights are fetched ahead.
-    "x86-64-v4 zen4": Core(3.6e9, 1, 1, 0.5, 4, 30, 16, 8, foresees=True),
+    "x86-64-v4 zen4": Core(3.6e9, 1, 1, 0.5, 4, 30, 16, 8, foresees=True, halves=True),
     # Haswell and later: two multiply-adds of half the width, the same caches.
     "x86-64-v3": Core(3.5e9, 2, 2, 1, 4, 32, 14, 8, spare=2, broadcast=1.3),
     # Neoverse N1: vectors of 16 bytes, two of everything.
@@ -253,6 +255,12 @@ def steps_at_once(extent: int, height: int, vectors: int, target: Target) -> int
     return min(sizes, key=lambda size: extent // size * whole + extent % size * rest)
 
 
+def spared_of(lanes: int, target: Target) -> float:
+    """What is saved of the time of a vector of products as of the last one half exists at most."""
+    whole = target.vector_lanes_f32
+    return 0.5 if core_of(target).halves and 0 < lanes % whole <= whole // 2 else 0.0
+
+
 def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, float]:
     """(cycles of arithmetic, cycles of waiting) of a contraction by tiles of `height` rows of `vectors` vectors.
 
@@ -262,14 +270,19 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
     step_units = dot_products(product.dot, product.target)
     whole, rest = divmod(max(1, product.row), height)
     columns, tail = divmod(-(-max(1, product.lane) // product.target.vector_lanes_f32), vectors)
+    spared = spared_of(product.lane, product.target)
+    widths = [(vectors, columns, 0.0), (tail, 1 if tail else 0, spared)]
+    if spared and not tail:
+        widths = [(vectors, columns - 1, 0.0), (vectors, 1, spared)]
     tails = ((4, rest // 4), (2, rest // 2 % 2), (1, rest % 2)) if product.pieces else ((rest, 1 if rest else 0),)
     arithmetic = waiting = 0.0
     for rows, tiles in ((height, whole), *tails):
-        for wide, count in ((vectors, columns), (tail, 1 if tail else 0)):
+        for wide, count, less in widths:
             if not tiles or not count:
                 continue
             registers = rows * wide * each
-            busy = max(registers * step_units / core.products, (core.broadcast * rows + wide * each) / core.loads)
+            multiplied = registers - rows * less * each
+            busy = max(multiplied * step_units / core.products, (core.broadcast * rows + wide * each) / core.loads)
             step = repetition(busy, core.latency)
             amount = tiles * count * product.repeats
             arithmetic += amount * (busy * product.reduced + ITERATION + registers)
@@ -337,6 +350,15 @@ def most_rows(vectors: int, dtype: DType, target: Target) -> int:
     """The highest register tile of sums of a dtype that does not spill."""
     room = max(1, (target.registers(dtype) - vectors - core_of(target).spare) // vectors)
     return min(room, 14 if vectors == 2 else 16)
+
+
+def most_rows_of(lanes: int | None, vectors: int, dtype: DType, target: Target) -> int:
+    """The same where so many lanes exist in all, if that is known. Compilers take four registers more where some are
+    multiplied in registers of half the length (`Accumulators`), beside others in whole ones."""
+    whole = target.vector_lanes_f32
+    rest = 0 if lanes is None or target.vector_bytes < 64 else lanes % (vectors * whole)
+    mixed = rest > whole and 0 < rest % whole <= whole // 2
+    return max(1, most_rows(vectors, dtype, target) - 2 * mixed)
 
 
 ROOM = 0.25

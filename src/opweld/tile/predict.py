@@ -39,6 +39,7 @@ from opweld.schedule.cost import (
     lookup_cycles,
     places,
     repetition,
+    spared_of,
 )
 from opweld.schedule.expected import Expected
 from opweld.target import Target
@@ -171,13 +172,19 @@ def _proportional(amount: Dim, seconds: float, expected: Expected, default_rate:
 @dataclass(frozen=True)
 class _Frame:
     """What is around a statement: loops with their trip counts, outermost first, and tiles: `rows` indices of the axis
-    `row`, `vectors` registers along `lane`."""
+    `row`, `vectors` registers along `lane`; `spared` of these take no time where they are multiplied."""
 
     loops: tuple[tuple[Axis, float], ...] = ()
     row: Axis | None = None
     rows: int = 1
     lane: Axis | None = None
     vectors: int = 1
+    spared: float = 0.0
+
+    def multiplied(self, varies: int) -> float:
+        """The registers of a product that varies with these, less what they are faster than whole ones."""
+        spared = (self.rows if varies & ROW else 1) * self.spared if varies & LANE else 0.0
+        return self.registers(varies) - spared
 
     def registers(self, varies: int) -> int:
         """The registers of a value that varies with these."""
@@ -235,7 +242,8 @@ class _Walker:
             if tile.role == "row":
                 inner = replace(frame, row=tile.axis, rows=size)
             else:
-                inner = replace(frame, lane=tile.axis, vectors=-(-size // self.lanes))
+                vectors, spared = -(-size // self.lanes), spared_of(size, self.target)
+                inner = replace(frame, lane=tile.axis, vectors=vectors, spared=spared)
             total += self.block(tile.body, inner).times(share)
             if number:
                 del self.accesses[before:]
@@ -361,7 +369,8 @@ class _Usage:
         elif isinstance(statement, Accumulate):
             wide = self._walker.registers_each(statement.value.dtype)
             varies = names.get(statement.name, 0) | self._varies[statement.value]
-            self._plain += frame.registers(varies) * wide * self._walker.combining(statement)
+            registers = frame.registers(varies) if contracted is None else frame.multiplied(varies)
+            self._plain += registers * wide * self._walker.combining(statement)
             self._accumulations[statement.name] += 1
         elif isinstance(statement, Collapse):
             self._waiting += COLLAPSE

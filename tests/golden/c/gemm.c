@@ -99,13 +99,13 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                 for (int64_t k0 = 0; k0 < 64; ++k0) {
                     const vf32 t4 = opw_splat_f32(in0_0[k0]);
                     const vf32 t5 = opw_load_partial_f32(in1_0 + k0 * 32, 8);
-                    acc0_r0_v0 += t4 * t5;
+                    acc0_r0_v0 = opw_multiply_add_half_f32(acc0_r0_v0, t4, t5);
                     const vf32 t6 = opw_splat_f32(in0_0[k0 + 64]);
-                    acc0_r1_v0 += t6 * t5;
+                    acc0_r1_v0 = opw_multiply_add_half_f32(acc0_r1_v0, t6, t5);
                     const vf32 t7 = opw_splat_f32(in0_0[k0 + 128]);
-                    acc0_r2_v0 += t7 * t5;
+                    acc0_r2_v0 = opw_multiply_add_half_f32(acc0_r2_v0, t7, t5);
                     const vf32 t8 = opw_splat_f32(in0_0[k0 + 192]);
-                    acc0_r3_v0 += t8 * t5;
+                    acc0_r3_v0 = opw_multiply_add_half_f32(acc0_r3_v0, t8, t5);
                 }
                 const vf32 t9 = opw_load_partial_f32(in2_0, 8);
                 const vf32 t10 = opw_max_f32(opw_splat_f32(0.0f), acc0_r0_v0 + t9);
@@ -122,7 +122,7 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                 for (int64_t k = 0; k < 64; ++k) {
                     const vf32 t0 = opw_splat_f32(in0_0[k]);
                     const vf32 t1 = opw_load_partial_f32(in1_0 + k * 32, 8);
-                    acc_r0_v0 += t0 * t1;
+                    acc_r0_v0 = opw_multiply_add_half_f32(acc_r0_v0, t0, t1);
                 }
                 const vf32 t2 = opw_load_partial_f32(in2_0, 8);
                 const vf32 t3 = opw_max_f32(opw_splat_f32(0.0f), acc_r0_v0 + t2);

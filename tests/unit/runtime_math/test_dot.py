@@ -76,3 +76,38 @@ def test_integers_become_the_nearest_bytes(dots: Kernels, vectors: int, dtype: t
     found, limits = np.zeros(1024, dtype), np.iinfo(dtype)
     dots.call(f"narrow_{vectors}_{'u8' if dtype is np.uint8 else 'i8'}", found, x, found.size)
     np.testing.assert_array_equal(found, np.clip(x, limits.min, limits.max).astype(dtype))
+
+
+@pytest.mark.parametrize("op", ["dot4", "dot4s", "dot2i"])
+def test_the_lower_half_of_a_vector_is_that_of_the_whole_one(dots: Kernels, op: str) -> None:
+    generator = np.random.default_rng(8)
+    x, y, start = (generator.integers(-(2**31), 2**31, 1024).astype(np.int32) for _ in range(3))
+    x, y = (value & 0x3F3F3F3F for value in (x, y))  # pairs of products fit 16 bits
+    found, wanted = start.copy(), start.copy()
+    dots.call(f"{op}_add_half", found, x, y, found.size)
+    dots.call(f"{op}_add", wanted, x, y, wanted.size)
+    found, wanted = (value.reshape(-1, dots.lanes)[:, : dots.lanes // 2] for value in (found, wanted))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_products_in_the_lower_half_of_a_vector_are_rounded_once_or_twice(dots: Kernels) -> None:
+    generator = np.random.default_rng(9)
+    x, y, start = (generator.standard_normal(1024).astype(np.float32) for _ in range(3))
+    found, exact = start.copy(), start + x.astype(np.float64) * y
+    dots.call("multiply_add_half", found, x, y, found.size)
+    bound = 2.0**-23 * (np.abs(start.astype(np.float64)) + np.abs(x.astype(np.float64) * y))
+    lower = np.arange(1024) % dots.lanes < dots.lanes // 2
+    assert (np.abs(found - exact) <= bound)[lower].all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.int64])
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 8])
+def test_lanes_of_a_known_number_are_moved_and_no_others(dots: Kernels, lanes: int, dtype: type) -> None:
+    if lanes > dots.lanes or (lanes == 8 and (dots.lanes < 16 or dtype not in (np.uint8, np.float32))):
+        pytest.skip("no part of a vector")
+    x = np.arange(1, 129).astype(dtype)
+    found, wanted = np.full(128, 7, dtype), np.full(128, 7, dtype)
+    short = {np.uint8: "u8", np.int16: "i16", np.float32: "f32", np.int64: "i64"}[dtype]
+    dots.call(f"part_{lanes}_{short}", found, x, found.size)
+    wanted.reshape(-1, 16)[:, :lanes] = 2 * x.reshape(-1, 16)[:, :lanes]
+    np.testing.assert_array_equal(found, wanted)

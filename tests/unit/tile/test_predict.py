@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from opweld.schedule.cost import LAUNCH, Cost
+from opweld.schedule.cost import LAUNCH, Cost, most_rows, most_rows_of, spared_of
 from opweld.schedule.expected import Expected, expected_sizes
 from opweld.target import Target
 from opweld.tensor.cost import Count
 from opweld.tensor.dim import Symbol, as_dim, floordiv, symbols_of
+from opweld.tensor.dtype import DType
 from opweld.tensor.polynomial import TooLargeError
 from opweld.tile.parse import parse_kernel
 from opweld.tile.predict import nanoseconds_of, predict
@@ -325,3 +326,30 @@ lane l0: 32 at 0
     assert any_number.dependency > known.dependency == 0
     whole = predict(unknown, TARGET, Expected({unknown.sizes[0]: 28})).cost
     assert whole.dependency == 0
+
+
+def test_half_a_vector_of_products_takes_half_the_time_where_a_core_has_such_units() -> None:
+    zen4 = replace(TARGET, core="zen4")
+    assert [spared_of(lanes, zen4) for lanes in (16, 24, 8, 25, 0)] == [0.0, 0.5, 0.5, 0.0, 0.0]
+    assert spared_of(24, TARGET) == 0.0
+    text = """kernel
+read b0 f32
+read b1 f32
+write b2 f32
+grid g0: 64
+lane l0: 32 at 0 below {}
+  row r0: 12 at 0
+    acc a0 f32<l0, r0> = 0.0
+    loop k0: 64
+      sum a0 = mul(b0[768*g0 + 64*r0 + k0], b1[32*k0 + l0])
+    store b2[384*g0 + 32*r0 + l0] = a0
+"""
+    half, whole = (predict(parse_kernel(text.format(lanes)), zen4, NOTHING).cost.arithmetic for lanes in (24, 32))
+    assert 0.7 < half / whole < 0.85
+
+
+def test_a_tile_of_whole_and_half_registers_has_two_rows_less() -> None:
+    most = most_rows(2, DType.F32, TARGET)
+    rows = [most_rows_of(lanes, 2, DType.F32, TARGET) for lanes in (24, 32, 8, 40, 88, None)]
+    assert rows == [most - 2, most, most, most, most - 2, most]
+    assert most_rows_of(12, 2, DType.F32, Target.of("x86-64-v3")) == most_rows(2, DType.F32, Target.of("x86-64-v3"))

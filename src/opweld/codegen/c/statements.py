@@ -35,13 +35,17 @@ from opweld.codegen.c.vector import (
 )
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Expr, cast, index
+from opweld.tensor.expr import Binary, Expr, Load, cast, index
 from opweld.tensor.guards import in_turn
 from opweld.tensor.operators import WORDS, neutral
 from opweld.tensor.rounding import saturated
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
 
 _STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
+
+
+HALF = 8
+"""Lanes of half of the longest vector, for which alone functions of halves are written."""
 
 
 class Accumulators:
@@ -106,10 +110,13 @@ class Accumulators:
     def accumulate(self, item: Accumulate, context: Context) -> None:
         """Combines the value of every row and vector with its register."""
         registers = self._state.registers[item.name]
+        mixed = len(context.vectors) > 1 and any(self._is_half(vector.active) for vector in context.vectors)
         for instance in context.instances():
             name = registers.names[registers.key(instance, context.shifted)]
             value = self._state.instantiate(item.value, instance, context)
             active = instance.active
+            if mixed:
+                self._hold(value)
             if context.lane is not None and registers.lane is not context.lane:
                 self._accumulate_lanes(item, name, value, active)
             elif item.kind.startswith("arg"):
@@ -119,16 +126,32 @@ class Accumulators:
             else:
                 partial = active != ALL and registers.lane in registers.outside
                 if item.kind == "sum" and is_dot(value) and not partial:
-                    self._dot(value, name, active)
+                    self._product(f"{value.op}_add", "i32", value, name, active)
+                elif item.kind == "sum" and _is_product(value) and not partial and self._is_half(active):
+                    self._product("multiply_add", "f32", value, name, active)
                 else:
                     written = self._existing(item.kind, value, active if partial else ALL, active)
                     self._combine(item.kind, registers.dtype, name, written)
             self._scopes.forget(frozenset((name,)))
 
-    def _dot(self, value: Binary, name: str, active: Active) -> None:
-        """A dot product of words, added to a register by one instruction where there is such a one."""
+    def _product(self, function: str, short: str, value: Binary, name: str, active: Active) -> None:
+        """A product, or a dot product of words, added to a register by one instruction where there is such a one: of
+        registers of half the length where no more lanes exist."""
         x, y = self._values.vector(value.x, active), self._values.vector(value.y, active)
-        self._scopes.add(Assign(Name(name), call(f"opw_{value.op}_add_i32", Name(name), x, y)))
+        half = "_half" if self._is_half(active) else ""
+        self._scopes.add(Assign(Name(name), call(f"opw_{function}{half}_{short}", Name(name), x, y)))
+
+    def _hold(self, value: Expr) -> None:
+        """Has the factor that is the same in all lanes in one register, for registers of either length."""
+        for factor in value.operands:
+            loaded = isinstance(factor, Load) and factor.indices and factor.dtype in (DType.F32, DType.I32)
+            if loaded and not self._values.dependence.varies(factor):
+                self._values.held.add(factor)
+
+    def _is_half(self, active: Active) -> bool:
+        """Whether the lanes that exist fill half of a vector at most, and there are registers of half its length."""
+        count = active.count
+        return isinstance(count, Literal) and active.mask is None and count.value <= HALF < self._state.lanes
 
     def _existing(self, kind: str, value: Expr, lanes: Active, active: Active) -> Expression:
         """A value, and in place of the lanes that do not exist one that changes nothing."""
@@ -207,6 +230,10 @@ class Accumulators:
         for name, value in zip(names[1:], best[1:], strict=True):
             self._scopes.add(Do(call(f"opw_merge_positions_{short}", *to, Name(value), Name(name), *how)))
         self._scopes.add(Do(call(f"opw_collapse_positions_{short}", *to, *how)))
+
+
+def _is_product(value: Expr) -> TypeGuard[Binary]:
+    return isinstance(value, Binary) and value.op == "mul" and value.dtype is DType.F32
 
 
 def is_dot(value: Expr) -> TypeGuard[Binary]:

@@ -67,6 +67,8 @@ class Values:
         self._loads = Loads(scopes, self.dependence, self.indices, self.addresses, memories, self.vector, self._either)
         self._scopes = scopes
         self._memories = memories
+        self.held: set[Expr] = set()
+        """Loads that are to be in one register for all that is computed with them."""
 
     def vector(self, root: Expr, active: Active = ALL) -> Expression:
         """The expression as a value that may stand inside another one."""
@@ -193,7 +195,10 @@ class Values:
         if isinstance(node, Index):
             return self.indices.vector(node.dim, active), False
         if isinstance(node, Load):
-            return (self._loads.value(node, active), False) if node.indices else (Name(node.tensor), None)
+            if not node.indices:
+                return Name(node.tensor), None
+            loaded = self._loads.value(node, active)
+            return (call(f"opw_held_{node.dtype.short}", loaded) if node in self.held else loaded), False
         if isinstance(node, Unary):
             return unary_value(node, done[node.x])
         if isinstance(node, Binary):

@@ -63,6 +63,25 @@ OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) {
 OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) { return opw_dot4_add_i32(sum, x, y); }
 #endif
 
+/* dot4_add_half and the like: the same in the lower half of the lanes, anything in the upper one, which no one reads.
+ * See opw_multiply_add_half_f32. */
+#if defined(OPW_AVX512) && defined(__AVX512VNNI__)
+#define OPW_DEFINE_HALF(op, instruction) \
+    OPW_INLINE vi32 opw_##op##_add_half_i32(vi32 sum, vi32 x, vi32 y) { \
+        __m256i low = OPW_LOWER(sum); \
+        __asm__(instruction " %2, %1, %0" : "+v"(low) : "v"(OPW_LOWER(x)), "v"(OPW_LOWER(y))); \
+        return (vi32)_mm512_castsi256_si512(low); \
+    }
+OPW_DEFINE_HALF(dot4, "vpdpbusd")
+OPW_DEFINE_HALF(dot4s, "vpdpbusd")
+OPW_DEFINE_HALF(dot2i, "vpdpwssd")
+#else
+#define opw_dot4_add_half_i32 opw_dot4_add_i32
+#define opw_dot4s_add_half_i32 opw_dot4s_add_i32
+#define opw_dot2i_add_half_i32 opw_dot2i_add_i32
+#endif
+#define opw_dot2_add_half_i32 opw_dot2_add_i32
+
 OPW_INLINE vi32 opw_dot4s_i32(vi32 x, vi32 y) { return opw_dot4s_add_i32((vi32){0}, x, y); }
 
 #if defined(OPW_AVX512) && defined(__AVX512VNNI__)

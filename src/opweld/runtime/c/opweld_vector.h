@@ -253,6 +253,13 @@ OPW_DEFINE_LANES(8, vi64, opw_any_i64)
 
 /* ----------------------------------------------------------------------------------------------- memory, by dtype */
 
+/* Of a power of two that the compiler knows, lanes are moved as a shorter register: what is stored under a mask is not
+ * forwarded to loads that follow, be it to lanes beyond, and Zen 4 takes dozens of cycles to store bytes so. */
+#define OPW_COPY_PART(to, from, element, n, result) \
+    if (__builtin_constant_p(n) && n > 0 && n < OPW_LANES && (n & (n - 1)) == 0) { \
+        __builtin_memcpy(to, from, (size_t)n * sizeof(element)); \
+        return result; \
+    }
 /* splat subtracts zero, because s - 0 is s for every s; 0 + s is not for s = -0, and would cost a real addition. */
 #define OPW_DEFINE_MEMORY(T, element, integer, bytes) \
     OPW_INLINE v##T opw_splat_##T(element s) { return s - (v##T){0}; } \
@@ -267,9 +274,12 @@ OPW_DEFINE_LANES(8, vi64, opw_any_i64)
     OPW_INLINE v##T opw_gather_##T(const element *p, vi64 index) { return (v##T)opw_gather_##bytes(p, index); } \
     OPW_INLINE void opw_scatter_##T(element *p, v##T v, vi64 index) { opw_scatter_##bytes(p, (integer)v, index); } \
     OPW_INLINE v##T opw_load_partial_##T(const element *p, int64_t n) { \
+        v##T v = {0}; \
+        OPW_COPY_PART(&v, p, element, n, v) \
         return (v##T)opw_load_lanes_##bytes(p, opw_lanes_first(n)); \
     } \
     OPW_INLINE void opw_store_partial_##T(element *p, v##T v, int64_t n) { \
+        OPW_COPY_PART(p, &v, element, n, ) \
         opw_store_lanes_##bytes(p, (integer)v, opw_lanes_first(n)); \
     } \
     OPW_INLINE v##T opw_load_strided_partial_##T(const element *p, int64_t stride, int64_t n) { \
@@ -374,6 +384,25 @@ OPW_DTYPES(OPW_DEFINE_CAST_ALL)
     OPW_INLINE v##T opw_convert_b8_##T(vi32 mask) { return __builtin_convertvector(mask & 1, v##T); }
 OPW_DTYPES(OPW_DEFINE_CAST_BOOL)
 OPW_INLINE vi32 opw_convert_b8_b8(vi32 mask) { return mask; }
+
+/* sum + x * y in the lower half of the lanes, anything in the upper one: where a processor computes two instructions of
+ * 256 bits in the time of one of 512. By name, as compilers would else have the sum in another register than the product
+ * (clang 21), and run short of them. A factor that registers of either length multiply is held in one: else all lanes of
+ * a load of one element are made twice. */
+#if defined(OPW_AVX512)
+#define OPW_LOWER(v) _mm512_castsi512_si256((__m512i)(v))
+OPW_INLINE vf32 opw_multiply_add_half_f32(vf32 sum, vf32 x, vf32 y) {
+    __m256i low = OPW_LOWER(sum);
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(low) : "v"(OPW_LOWER(x)), "v"(OPW_LOWER(y)));
+    return (vf32)_mm512_castsi256_si512(low);
+}
+OPW_INLINE vi32 opw_held_i32(vi32 x) { __asm__("" : "+v"(x)); return x; }
+OPW_INLINE vf32 opw_held_f32(vf32 x) { __asm__("" : "+v"(x)); return x; }
+#else
+OPW_INLINE vf32 opw_multiply_add_half_f32(vf32 sum, vf32 x, vf32 y) { return sum + x * y; }
+OPW_INLINE vi32 opw_held_i32(vi32 x) { return x; }
+OPW_INLINE vf32 opw_held_f32(vf32 x) { return x; }
+#endif
 
 /* Integers as bytes that saturate: opw_narrow_i32_u8 of a vector; opw_store_narrow_2_u8 and opw_store_narrow_4_u8 store
  * those of vectors side by side. Two vectors are packed to 16 bits, four to bytes, each time with saturation and within

@@ -24,6 +24,7 @@ from opweld.schedule.cost import (
     has_matrix_unit,
     matrix_contraction,
     most_rows,
+    most_rows_of,
     passes,
 )
 from opweld.schedule.expected import Expected
@@ -260,7 +261,8 @@ def _choose_height(
         bounds = choice.expected.weighed(_sizes(nest), in_matrix)
         prices = choice.predicted(bounds, lambda name: made(int(name), unit), lambda name: 1 - HIGHER * int(name))
         return int(choice.cheapest("schedule.height", prices, "the registers of the matrix unit hold 16 rows each"))
-    highest, extent = most_rows(vectors, node.dtype, choice.target), row.extent.constant
+    lanes, extent = None if nest.lane is None else nest.lane.extent.constant, row.extent.constant
+    highest = most_rows_of(lanes, vectors, node.dtype, choice.target)
     most = highest if extent is None else min(highest, extent)
     above = f"a tile of {vectors} vectors has at most {highest} rows"
     failed = {str(highest + 1): above} if most == highest else {}

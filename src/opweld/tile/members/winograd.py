@@ -19,7 +19,7 @@ from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage
 from opweld.place.winograd import COUNTS, GROUPS, Taps, tiled, tiles_along
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import LINE, POINTS, most_rows, winograd
+from opweld.schedule.cost import LINE, POINTS, most_rows_of, winograd
 from opweld.schedule.schedule import ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum, mod
@@ -73,7 +73,8 @@ def choose_winograd(work: Winograd, choice: Choice) -> ReductionSchedule:
     sharing = {str(groups): prices[count, groups] for groups in GROUPS}
     reason = "each core reads the weights of its lanes; the data is transformed for each group"
     groups = int(choice.cheapest("schedule.groups", sharing, reason))
-    highest = min(count, most_rows(work.lanes.vectors, shape.dtype, choice.target))
+    most = most_rows_of(work.lane.extent.constant, work.lanes.vectors, shape.dtype, choice.target)
+    highest = min(count, most)
     heights = {str(n): winograd(shape, count, groups, n).seconds * (1 - 1e-4 * n) for n in range(1, highest + 1)}
     height = int(choice.cheapest("schedule.height", heights, "accumulators fill the registers, and few are partial"))
     lane, vectors = work.lane.name, work.lanes.vectors
