@@ -99,5 +99,18 @@ def _made(head: str, entry: Architecture | None) -> tuple[torch.nn.Module, list[
         fed: Inputs = {name: torch.from_numpy(array) for name, array in entry.feeds(sizes).items() if name in takes}
         if "MultipleChoice" in head:
             fed = {name: torch.stack([own, own], 1) for name, own in fed.items()}
+        if "SequenceClassification" in head and "input_ids" in fed:
+            _end(configuration, fed["input_ids"])
         found.append({**fed, **{name: value for name, value in entry.fixed.items() if name in takes}})
     return module, found
+
+
+def _end(configuration: Any, ids: torch.Tensor) -> None:
+    """Lets each text have one token that ends it, at its end: what classifies texts looks for it, or for what is no
+    padding."""
+    if getattr(configuration, "pad_token_id", None) is None:
+        configuration.pad_token_id = 0  # which the module has taken over: it reads its configuration when it runs
+    end = getattr(configuration, "eos_token_id", None)
+    if isinstance(end, int) and end < int(getattr(configuration, "vocab_size", 0)):
+        ids[ids == end] = end - 1 if end else 1
+        ids[..., -1] = end

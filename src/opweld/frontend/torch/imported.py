@@ -42,16 +42,21 @@ class Imported:
         def number(value: Value | None) -> int:
             return -1 if value is None else numbers.setdefault(value, len(numbers))
 
-        for value in self.graph.inputs:
-            found.update(f"input {number(value)} {value.name} {value.dtype} {value.shape}\0".encode())
-        for value, content in zip(self.graph.stored, _digests(self.graph.stored), strict=True):
-            found.update(f"stored {number(value)} {value.name} {content}\0".encode())
-        for node in self.graph.nodes:
-            read, made = [number(v) for v in node.inputs], [number(v) for v in node.outputs]
-            attributes = sorted((key, repr(value)) for key, value in node.attributes.items())
-            found.update(f"{node.domain} {node.op_type} {node.name} {read} {made} {attributes}\0".encode())
-        for value in self.graph.outputs:
-            found.update(f"output {number(value)} {value.name}\0".encode())
+        def add(graph: Graph) -> None:
+            for value in graph.inputs:
+                found.update(f"input {number(value)} {value.name} {value.dtype} {value.shape}\0".encode())
+            for value, content in zip(graph.stored, _digests(graph.stored), strict=True):
+                found.update(f"stored {number(value)} {value.name} {content}\0".encode())
+            for node in graph.nodes:
+                read, made = [number(v) for v in node.inputs], [number(v) for v in node.outputs]
+                attributes = sorted((key, repr(value)) for key, value in node.attributes.items())
+                found.update(f"{node.domain} {node.op_type} {node.name} {read} {made} {attributes}\0".encode())
+                for body in node.bodies:
+                    add(body)
+            for value in graph.outputs:
+                found.update(f"output {number(value)} {value.name}\0".encode())
+
+        add(self.graph)
         return found.hexdigest()
 
 

@@ -18,6 +18,7 @@ from opweld.errors import UnsupportedError
 from opweld.frontend.torch.assertions import FAILING
 from opweld.frontend.torch.builder import Builder, elements, settled
 from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, joined, parts, real_meta
+from opweld.frontend.torch.control import cond, while_loop
 from opweld.frontend.torch.convention import hint
 from opweld.frontend.torch.dtypes import as_array, dtype_of
 from opweld.frontend.torch.narrow import narrowed_once
@@ -307,14 +308,46 @@ class Importer:
         return found
 
     def _inlined(self, node: fx.Node, arguments: list[Any]) -> Any:
-        """A body that is called once, in a state of autograd or autocast that inference has anyhow."""
+        """A branch or a loop; a body that is called once, in a state of autograd or autocast that inference has
+        anyhow."""
+        name = str(node.target)
+        try:
+            if name == "cond":
+                made = cond(self._builder, self._returned, *arguments)
+            elif name == "while_loop":
+                test, step, carried, others = arguments
+                states = [self._tensor(value) for value in carried]
+                made = while_loop(self._builder, self._returned, self._state, test, step, states, others)
+            else:
+                return self._wrapped(node, arguments)
+        except UnsupportedError as error:
+            raise error if "(" in str(error) else UnsupportedError(f"{error}{_where(node)}") from None
+        self._learn(made, node.meta.get("val"))
+        return made
+
+    def _wrapped(self, node: fx.Node, arguments: list[Any]) -> Any:
         body = next((a for a in arguments if isinstance(a, fx.GraphModule)), None)
         if body is None or "wrap" not in str(node.target):
             raise UnsupportedError(f"node {node.name!r}: {node.target} is not supported yet{_where(node)}")
-        operands = arguments[arguments.index(body) + 1 :]
+        return self._body(body, arguments[arguments.index(body) + 1 :])
+
+    def _body(self, body: fx.GraphModule, operands: Sequence[Any]) -> list[Any]:
         holes = [inner for inner in body.graph.nodes if inner.op == "placeholder"]
         self._values.update(zip(holes, operands, strict=True))
         return self._nodes(body.graph, body)
+
+    def _returned(self, body: fx.GraphModule, operands: Sequence[Any]) -> list[Value]:
+        made = self._body(body, operands)
+        if is_complex(made):
+            raise UnsupportedError(f"node {self._builder.name!r}: branches and loops of complex numbers")
+        return [self._tensor(value) for value in made]
+
+    def _state(self, hole: fx.Node) -> Value:
+        """What a loop carries, as its body reads it."""
+        made = hole.meta["val"]
+        value = Value(self._builder.unique(hole.name), *self._declared(hole, made))
+        self._learn(value, made)
+        return value
 
     def _learn(self, made: Any, meta: Any) -> None:
         if isinstance(made, Value):
