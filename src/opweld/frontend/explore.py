@@ -270,7 +270,8 @@ class _Model:
         interface = interface.tracking([loop.go], known)
         known[loop.go] = interface.facts[loop.go]
         there = after.there | {name for name, _, _ in loop.moves}
-        return replace(after, interface=interface, known=known, there=there)
+        aliases = {**after.aliases, **dict(loop.unchanged)}
+        return replace(after, interface=interface, known=known, there=there, aliases=aliases)
 
     def _over(self, entered: Start, loop: LoopParts) -> Start:
         """The start of the nodes after the loop: final states, and stacks whose length is a symbol."""

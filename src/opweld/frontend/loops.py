@@ -6,10 +6,15 @@ The body becomes a segment of its own, entered repeatedly while a condition hold
     segment    if go:   the body;  next = iteration + 1;  again = condition of the body and next < trip count;
                         iteration, go, states = next, again, results of the body;  back to the segment
                else:    the nodes after the loop
+
+A state that the body hands on as it is, as exporters of TensorFlow's loops pass weights, is no state: the body reads
+its initial value.
 """
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,9 +23,10 @@ import numpy as np
 
 from opweld import ir
 from opweld.errors import ModelError
+from opweld.frontend.segment import resolved
 from opweld.frontend.values import constant_fact
 from opweld.ops.fact import Fact
-from opweld.ops.operands import describe, given
+from opweld.ops.operands import describe, given, required
 from opweld.ops.registry import required_attribute
 
 
@@ -32,6 +38,8 @@ class LoopParts:
         before, after: nodes that come before the first iteration, and after the body in each of them.
         go, first_go, next_go: the condition of another iteration: loop-carried, initial, and after the body.
         carried: (loop-carried, initial, after the body) of the iteration's number and of the states.
+        unchanged: (input of the body, initial value) of states that no iteration changes.
+        results: (output of the loop, final state).
         stacked: (output of the loop, what each iteration appends to it).
         constants: facts of the constants that the nodes need.
     """
@@ -44,6 +52,8 @@ class LoopParts:
     first_go: ir.Value
     next_go: ir.Value
     carried: tuple[tuple[ir.Value, ir.Value, ir.Value], ...]
+    unchanged: tuple[tuple[ir.Value, ir.Value], ...]
+    results: tuple[tuple[ir.Value, ir.Value], ...]
     stacked: tuple[tuple[ir.Value, ir.Value], ...]
     constants: dict[ir.Value, Fact]
 
@@ -64,12 +74,6 @@ class LoopParts:
         return replace(
             self, first_go=go, carried=tuple((name, begins, following) for (name, _, following), begins in carried)
         )
-
-    @property
-    def results(self) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """(output of the loop, final state)."""
-        states = self.carried[1:]
-        yield from zip(self.node.outputs[: len(states)], (state for state, _, _ in states), strict=True)
 
 
 def loop_parts(node: ir.Node, name: Callable[[str], str], copy: ir.Graph | None = None) -> LoopParts:
@@ -94,7 +98,9 @@ def loop_parts(node: ir.Node, name: Callable[[str], str], copy: ir.Graph | None 
     next_go = after.whether(next_iteration, trips, body.outputs[0])
     # Inside the body the condition holds.
     made.known(inner, np.array(True))
-    states = zip(body.inputs[2:], initial, body.outputs[1:], strict=False)
+    states = list(zip(body.inputs[2:], initial, body.outputs[1:], strict=False))
+    same = {node.outputs[0]: required(node, 0) for node in body if node.op_type == "Identity"}
+    kept = [resolved(same, following) is state for state, _, following in states]
     return LoopParts(
         node,
         body,
@@ -103,7 +109,9 @@ def loop_parts(node: ir.Node, name: Callable[[str], str], copy: ir.Graph | None 
         made.value("go"),
         first_go,
         next_go,
-        ((iteration, zero, next_iteration), *states),
+        ((iteration, zero, next_iteration), *itertools.compress(states, map(operator.not_, kept))),
+        tuple((state, begins) for state, begins, _ in itertools.compress(states, kept)),
+        tuple(zip(node.outputs, body.inputs[2:], strict=False)),
         tuple(zip(node.outputs[len(initial) :], body.outputs[1 + len(initial) :], strict=True)),
         made.facts,
     )

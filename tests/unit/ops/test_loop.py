@@ -110,6 +110,37 @@ def test_no_trip_at_all() -> None:
     assert not np.shares_memory(feeds["s_first"], compiled[0])
 
 
+def with_weights(through: bool, trips: str = "trips") -> onnx.ModelProto:
+    """A loop that passes weights `t` from iteration to iteration, with or without a node between."""
+    body = [ALWAYS, node("MatMul", ["s", "t"], "s_next"), node("Relu", ["s_next"], "rows_row")]
+    made = loop(
+        [*body, node("Identity", ["t"], "t_next")],
+        {"s": (FLOAT, [3, 20]), "t": (FLOAT, [20, 20])},
+        ["s_last", "t_last", "rows"],
+        {"trips": (INT, []), "s_first": (FLOAT, [3, 20])},
+        constants={"t_first": normal(20, 20, seed=4) / 5},
+        after=[node("ReduceSum", ["t_last"], "total")],
+        outputs=["s_last", "rows", "t_last", "total"],
+        trips=trips,
+    )
+    if not through:
+        graph = made.graph.node[0].attribute[0].g
+        del graph.node[-1]
+        next(value for value in graph.output if value.name == "t_next").name = "t"
+    return made
+
+
+@pytest.mark.parametrize("through", [True, False])
+def test_a_state_that_no_iteration_changes_is_read_from_outside(through: bool) -> None:
+    model = with_weights(through)
+    check(model, *({"trips": np.array(trips), "s_first": normal(3, 20)} for trips in (1, 2, 6)))
+    flow = flow_of(model)
+    moves = [dict(ending.moves) for segment in flow.segments for ending in segment.endings]
+    assert {"s"} == {name for names in moves for name in names if name in ("s", "t")}
+    read = [one for segment in flow.segments for program in segment.programs for one in program.constants]
+    assert any(constant.origin == ("t_first",) for constant in read)
+
+
 def test_a_session_that_decides_runs_in_several_threads() -> None:
     session = opweld.InferenceSession(SUM.SerializeToString())
 
