@@ -261,6 +261,29 @@ def test_what_is_asserted_may_be_one_or_another() -> None:
         model.run({"x": np.array([1, 0, 0, 1, 1])})
 
 
+class Ended(torch.nn.Module):
+    """Asserts of each text that it ends as often as any other, and takes the last end of each."""
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        ends = ids.eq(2)
+        torch._check(torch.unique_consecutive(ends.sum(1)).numel() == 1, lambda: "as many ends")
+        chosen = x[ends, :]
+        torch._check(chosen.shape[0] // x.shape[0] >= 1, lambda: "an end")
+        return chosen.view(x.shape[0], -1, x.shape[-1])[:, -1]
+
+
+def test_sizes_that_are_only_asserted_make_no_variants() -> None:
+    x, ids = torch.randn(2, 5, 4), torch.tensor([[2, 1, 1, 1, 2], [1, 2, 1, 2, 1]])
+    module = Ended().eval()
+    model = opweld.compile(module, (x, ids), dynamic_shapes={"x": {0: "n", 1: "m"}, "ids": {0: "n", 1: "m"}})
+    for own in (ids, torch.tensor([[1, 2], [2, 1], [2, 0]])):
+        fed = torch.randn(*own.shape, 4)
+        found = model.run({"x": fed.numpy(), "ids": own.numpy()})["output"]
+        np.testing.assert_array_equal(found, module(fed, own).numpy())
+    with pytest.raises(RunError, match="does not hold"):
+        model.run({"x": torch.randn(2, 3, 4).numpy(), "ids": np.array([[2, 2, 2], [2, 1, 1]])})
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64])
 def test_outputs_of_every_type_are_only_there_where_assertions_hold(dtype: torch.dtype) -> None:
     class Reversed(torch.nn.Module):

@@ -1,6 +1,7 @@
 """Element-wise operators on tracked elements: the polynomials and truth values of small integer tensors.
 
-A comparison of sizes that cannot be proved is an assumption: the scope decides it, and the compilation may fork.
+A comparison of sizes that cannot be proved is an assumption: the scope decides it, and the compilation may fork. One
+that a program only asserts (attribute `asserted`) is data then: no other outcome has nodes of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class _Comparisons:
     """Comparisons of dims, decided by proof or, in small tensors, by an assumption of the scope."""
 
     def __init__(self, scope: Inference, node: ir.Node, size: int) -> None:
-        self.scope, self.node, self.may_assume = scope, node, size <= DECISION_LIMIT
+        self.scope, self.node = scope, node
+        self.may_assume = size <= DECISION_LIMIT and not attribute(node, "asserted", 0)
 
     def is_zero(self, dim: Dim) -> bool | None:
         if dim.constant is not None:

@@ -101,6 +101,7 @@ def _made(head: str, entry: Architecture | None) -> tuple[torch.nn.Module, list[
             fed = {name: torch.stack([own, own], 1) for name, own in fed.items()}
         if "SequenceClassification" in head and "input_ids" in fed:
             _end(configuration, fed["input_ids"])
+            fed = {name: own for name, own in fed.items() if not name.startswith("decoder_")}  # made of the others
         found.append({**fed, **{name: value for name, value in entry.fixed.items() if name in takes}})
     return module, found
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import operator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -21,6 +22,8 @@ _SILENT = (
 FAILING = ("aten._assert_scalar", "aten._assert_async", "aten._assert_tensor_metadata", "aten.sym_constrain_range")
 """Beginnings of overloads that only fail or tell the tracer something."""
 
+_TRUTHS: Collection[object] = (torch.sym_not, operator.and_, operator.or_, operator.xor)
+
 _UNSAID = "Expected Tensor with single nonzero value, but got zero"
 """What eager mode says where an assertion has no message."""
 
@@ -30,6 +33,14 @@ def assertions(graph: fx.Graph) -> Iterator[tuple[fx.Node, str]]:
     for node in graph.nodes:
         if node.op == "call_function" and str(node.target) in _ASSERTIONS and isinstance(node.args[0], fx.Node):
             yield node.args[0], str(node.args[1])
+
+
+def is_only_asserted(node: fx.Node) -> bool:
+    """Whether nothing but assertions reads a truth value, or what others make of it."""
+    return bool(node.users) and all(
+        str(user.target).startswith(FAILING) or (user.target in _TRUTHS and is_only_asserted(user))
+        for user in node.users
+    )
 
 
 @contextmanager

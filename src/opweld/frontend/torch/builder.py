@@ -30,6 +30,7 @@ class Builder:
         name: of the node of PyTorch's graph whose row is at work: that of its nodes.
         made: what the node of PyTorch's graph makes, without data: a tensor, a symbolic number, or several of them.
         complex: whether it makes complex numbers; `made` is then one of their parts.
+        asserted: whether the program reads it in assertions alone.
         wide: the types in which a row computes what is made of narrow numbers.
         known: what each value is, likewise.
         bases: the value in whose memory another lies, by strides of its own.
@@ -40,6 +41,7 @@ class Builder:
     name: str = ""
     made: Any = None
     complex: bool = False
+    asserted: bool = False
     wide: Mapping[DType, DType] = field(default_factory=dict[DType, DType])
     known: dict[Value, Any] = field(default_factory=dict[Value, Any])
     bases: dict[Value, Value] = field(default_factory=dict[Value, Value])

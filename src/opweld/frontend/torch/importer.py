@@ -15,7 +15,7 @@ from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 
 from opweld.errors import UnsupportedError
-from opweld.frontend.torch.assertions import FAILING
+from opweld.frontend.torch.assertions import FAILING, is_only_asserted
 from opweld.frontend.torch.builder import Builder, elements, settled
 from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, joined, parts, real_meta
 from opweld.frontend.torch.control import cond, while_loop
@@ -266,6 +266,7 @@ class Importer:
         builder.name, builder.made = _title(node), node.meta.get("val")
         if isinstance(node.target, HigherOrderOperator):
             return self._inlined(node, arguments)
+        builder.asserted = node.target in FUNCTIONS and is_only_asserted(node)
         told = builder.made
         builder.complex = is_complex(told)
         if is_complex([told, *arguments, *keywords.values()]):

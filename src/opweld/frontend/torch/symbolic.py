@@ -36,7 +36,7 @@ def _floor(b: Builder, x: Any, y: Any) -> Value:
 def _compared(op_type: str, negated: bool = False) -> Callable[..., Value]:
     def row(b: Builder, x: Any, y: Any) -> Value:
         dtype = b.promoted(x, y)
-        found = b.op(op_type, b.cast(x, dtype), b.cast(y, dtype), dtype=DType.BOOL)
+        found = b.op(op_type, b.cast(x, dtype), b.cast(y, dtype), dtype=DType.BOOL, asserted=1 if b.asserted else None)
         return b.op("Not", found) if negated else found
 
     return row
