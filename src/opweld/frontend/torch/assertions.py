@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -22,7 +21,8 @@ _SILENT = (
 FAILING = ("aten._assert_scalar", "aten._assert_async", "aten._assert_tensor_metadata", "aten.sym_constrain_range")
 """Beginnings of overloads that only fail or tell the tracer something."""
 
-_TRUTHS: Collection[object] = (torch.sym_not, operator.and_, operator.or_, operator.xor)
+_TRUTHS = ("sym_not", "and_", "or_", "xor")
+"""Functions of truth values."""
 
 _UNSAID = "Expected Tensor with single nonzero value, but got zero"
 """What eager mode says where an assertion has no message."""
@@ -38,7 +38,8 @@ def assertions(graph: fx.Graph) -> Iterator[tuple[fx.Node, str]]:
 def is_only_asserted(node: fx.Node) -> bool:
     """Whether nothing but assertions reads a truth value, or what others make of it."""
     return bool(node.users) and all(
-        str(user.target).startswith(FAILING) or (user.target in _TRUTHS and is_only_asserted(user))
+        str(user.target).startswith(FAILING)
+        or (getattr(user.target, "__name__", "") in _TRUTHS and is_only_asserted(user))
         for user in node.users
     )
 
