@@ -53,3 +53,18 @@ def test_where_the_tracer_keeps_them_they_are_compiled() -> None:
         )
         for x in (drawn(7), drawn(11, high=8)):
             np.testing.assert_array_equal(run(x).numpy(), (torch.unique(x) * 2).numpy())
+
+
+def test_how_often_whole_numbers_are_there() -> None:
+    def counted(x: torch.Tensor, weights: torch.Tensor) -> Any:
+        return torch.bincount(x), torch.bincount(x, minlength=6), torch.bincount(x, weights)
+
+    shapes = {0: "n"}, {0: "n"}
+    x, weights = drawn(9), torch.rand(9)
+    model = opweld.compile(Function(counted).eval(), (x, weights), dynamic_shapes=(shapes,), target="interpret")
+    names = [info.name for info in model.inputs]
+    for fed in (x, drawn(12, high=9)):
+        weights = torch.rand(len(fed))
+        found = model.run(dict(zip(names, (fed.numpy(), weights.numpy()), strict=True)))
+        for own, right in zip(found.values(), counted(fed, weights), strict=True):
+            np.testing.assert_allclose(own, right.numpy(), rtol=1e-6)

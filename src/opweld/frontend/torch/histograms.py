@@ -102,3 +102,15 @@ def _histogram(b: Builder, x: Value, edges: Value, weight: Value | None, density
     widths = b.op("Sub", upper, b.op("Slice", edges, start, end))
     total = over(b, "ReduceSum", found, [0], keepdim=False)
     return b.op("Div", b.op("Div", found, total), widths), edges
+
+
+@aten("bincount.default")
+def bincount(b: Builder, x: Value, weights: Value | None = None, minlength: int = 0) -> Value:
+    """How often each whole number is there, or the sum of its weights: as many as the largest one tells."""
+    dtype, none = b.dtype, b.constant([-1], DType.I64)
+    places = b.cast(x, DType.I64)
+    most = b.op("ReduceMax", b.op("Concat", places, none, axis=0), b.constant([0], DType.I64), keepdims=1)
+    size = b.op("Max", b.op("Add", most, b.constant([1], DType.I64)), b.constant([minlength], DType.I64))
+    ones = b.op("Expand", b.cast(1, dtype), b.op("Shape", places, dtype=DType.I64)) if weights is None else weights
+    zeros = b.op("Expand", b.cast(0, dtype), size)
+    return b.op("ScatterElements", zeros, places, b.cast(ones, dtype), axis=0, reduction="add")
