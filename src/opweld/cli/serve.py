@@ -273,7 +273,6 @@ def _import(tensors: bool, language: bool) -> None:
         needed += ["opweld.serve.inference.repository", "opweld.serve.processes.shared"]
     if language:
         needed += ["opweld.serve.openai.interface", "opweld.llm.async_engine", "opweld.llm.load", "tokenizers"]
-        needed += ["pydantic.v1"]  # FastAPI looks whether fields of requests are of it
     for name in needed:
         importlib.import_module(name)
     pass_over_what_is_new()  # which stays, and which no server needs to look through

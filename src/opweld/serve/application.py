@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
-from fastapi import APIRouter, FastAPI
-from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 import opweld
@@ -21,6 +23,7 @@ from opweld.serve.interface import Interface, path_of
 from opweld.serve.listener import Common
 from opweld.serve.metrics import Metrics
 from opweld.serve.refusal import Refusal, internal, refusal_of
+from opweld.serve.routes import Answered, Router, UnfitError, schema_of
 
 
 def application(interfaces: Sequence[Interface], common: Common, origins: Sequence[str]) -> ASGIApp:
@@ -30,11 +33,9 @@ def application(interfaces: Sequence[Interface], common: Common, origins: Sequen
         interfaces: the first one shapes the errors of paths that belong to none.
         origins: web pages from there may call it; none may where there are none.
     """
-    app = FastAPI(title="opweld", version=opweld.__version__, docs_url=None, redoc_url=None)
-    for interface in interfaces:
-        if interface.router is not None:
-            app.include_router(interface.router)
-    app.include_router(_health(common.health, interfaces, common.metrics))
+    routers = [interface.router for interface in interfaces if interface.router is not None]
+    routers.append(_health(common.health, interfaces, common.metrics))
+    routes = [route for router in routers for route in router.routes]
 
     def interface_of(request: Request) -> Interface:
         path = path_of(request.scope)
@@ -47,7 +48,7 @@ def application(interfaces: Sequence[Interface], common: Common, origins: Sequen
         return interface_of(request).refuse(refusal)
 
     async def unfit(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
+        assert isinstance(error, UnfitError)
         interface = interface_of(request)
         return interface.refuse(interface.faults(error))
 
@@ -61,10 +62,8 @@ def application(interfaces: Sequence[Interface], common: Common, origins: Sequen
     async def failed(request: Request, _: Exception) -> Response:
         return interface_of(request).refuse(internal())
 
-    app.add_exception_handler(OpweldError, refused)
-    app.add_exception_handler(RequestValidationError, unfit)
-    app.add_exception_handler(HTTPException, lost)
-    app.add_exception_handler(Exception, failed)
+    handlers = {OpweldError: refused, UnfitError: unfit, HTTPException: lost, Exception: failed}
+    app = Starlette(routes=[_schema(routes), *routes], exception_handlers=handlers)
     schema = Interface("/openapi.json", None, interfaces[0].refuse)
     guarded = Guard(app, [*interfaces, schema], common, origins)
     if not origins:
@@ -72,12 +71,12 @@ def application(interfaces: Sequence[Interface], common: Common, origins: Sequen
     return CORSMiddleware(guarded, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
 
 
-def _health(health: Health, interfaces: Sequence[Interface], metrics: Metrics) -> APIRouter:
-    router = APIRouter()
+def _health(health: Health, interfaces: Sequence[Interface], metrics: Metrics) -> Router:
+    router = Router()
     for path in ("/health/live", *(one.live for one in interfaces if one.live)):
-        router.add_api_route(path, health.answer_live, response_model=None)
+        router.add(path, health.answer_live)
     for path in ("/health/ready", *(one.ready for one in interfaces if one.ready)):
-        router.add_api_route(path, health.answer_ready, response_model=None)
+        router.add(path, health.answer_ready)
 
     @router.get("/metrics")
     async def metrics_() -> Response:
@@ -86,3 +85,17 @@ def _health(health: Health, interfaces: Sequence[Interface], metrics: Metrics) -
 
     _ = metrics_
     return router
+
+
+def _schema(routes: Sequence[Answered]) -> Answered:
+    """The route of what all others take, which is found out when somebody asks."""
+
+    @cache
+    def found() -> dict[str, Any]:
+        return schema_of(routes, "opweld", opweld.__version__)
+
+    async def schema(request: Request) -> Response:
+        told, root = await asyncio.to_thread(found), request.scope.get("root_path", "")
+        return JSONResponse({"servers": [{"url": root}], **told} if root else told)
+
+    return Answered("/openapi.json", schema, ["GET"], listed=False)

@@ -7,13 +7,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from fastapi import APIRouter
-from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from opweld.errors import OpweldError
 from opweld.serve.refusal import Refusal, refusal_of
+from opweld.serve.routes import Router, UnfitError
 from opweld.serve.visits import Visit
 
 
@@ -30,9 +29,9 @@ class Backend(Protocol):
         ...
 
 
-def unfit(error: RequestValidationError) -> Refusal:
+def unfit(error: UnfitError) -> Refusal:
     """A request whose fields do not fit, of a protocol that says no more."""
-    fault = error.errors()[0]
+    fault = error.faults[0]
     return Refusal(400, f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
@@ -79,15 +78,15 @@ class Interface:
             knows.
         faults: what is wrong with fields that do not fit their types, of routes in `router`.
         broken: the last event of a stream that cannot be finished.
-        answer: in place of routes, where FastAPI would take longer to read a request than a model to answer it. It sets
+        answer: in place of routes, where routes would take longer to read a request than a model to answer it. It sets
             `visit.route` and raises what is not answered by status 200, as routes do.
         live, ready: paths that answer as /health/live and /health/ready do, without a key; none where empty.
     """
 
     prefix: str
-    router: APIRouter | None
+    router: Router | None
     refuse: Callable[[Refusal], Response]
-    faults: Callable[[RequestValidationError], Refusal] = unfit
+    faults: Callable[[UnfitError], Refusal] = unfit
     broken: Callable[[Refusal], bytes] = unbroken
     answer: Callable[[Request], Awaitable[Answer]] | None = None
     live: str = ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
@@ -11,6 +9,7 @@ from opweld.serve.interface import Interface
 from opweld.serve.limits import Limits
 from opweld.serve.metrics import Metrics
 from opweld.serve.refusal import Refusal
+from opweld.serve.routes import Router, UnfitError
 from tests.unit.serve.fakes import serving
 from tests.unit.serve.raw import ask, head, post
 
@@ -23,12 +22,12 @@ def refuse(refusal: Refusal) -> Response:
     return JSONResponse({"error": str(refusal)}, refusal.status)
 
 
-def faults(error: RequestValidationError) -> Refusal:
-    return Refusal(400, f"{error.errors()[0]['loc'][-1]} is wrong")
+def faults(error: UnfitError) -> Refusal:
+    return Refusal(400, f"{error.faults[0]['loc'][-1]} is wrong")
 
 
 def inference(limits: Limits, metrics: Metrics) -> Interface:
-    router = APIRouter(prefix="/v2")
+    router = Router(prefix="/v2")
 
     @router.post("/half")
     async def half(body: Body) -> Response:

@@ -16,7 +16,6 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from fastapi import APIRouter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -35,6 +34,7 @@ from opweld.serve.open_inference.grpc.descriptors import CLASSES
 from opweld.serve.open_inference.grpc.messages import SERVICE
 from opweld.serve.open_inference.interface import OpenInference
 from opweld.serve.refusal import Refusal
+from opweld.serve.routes import Router
 from opweld.serve.server import Server, reserve
 from opweld.serve.tracing.export import tracing_to
 from opweld.serve.tracing.grpc import TracedCalls
@@ -78,7 +78,7 @@ class Spans:
 
 def models_interface(repository: TracedRepository, limits: Limits, metrics: Metrics) -> Interface:
     """A protocol that calls the model of a path."""
-    router = APIRouter(prefix="/v2")
+    router = Router(prefix="/v2")
 
     @router.post("/models/{name}/infer")
     async def infer(name: str, request: Request) -> Response:

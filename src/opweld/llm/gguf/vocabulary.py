@@ -69,7 +69,8 @@ def read_tokenizer(metadata: dict[str, object], file: str) -> Tokenizer:
         raise UnsupportedError(
             f"{file}: a tokenizer of the kind {kind} is not supported; opweld reads {' and '.join(builders)}"
         )
-    inner = builders[kind](fields, tokens, kinds)
+    ids = _vocabulary(fields, tokens)
+    inner = builders[kind](fields, tokens, kinds, ids)
     _add(inner, tokens, kinds)
     named = {
         key: _id(fields, f"{key}_token_id", len(tokens)) for key in ("bos", "eos", "eot", "eom", "unknown", "padding")
@@ -81,7 +82,8 @@ def read_tokenizer(metadata: dict[str, object], file: str) -> Tokenizer:
             single=[tokens[bos], "$A"], special_tokens=[(tokens[bos], bos)]
         )
     ends = [named[key] for key in ("eos", "eot", "eom")]
-    return Tokenizer(inner, (end for end in ends if end is not None), bos, _template(metadata, file, tokens, named))
+    template = _template(metadata, file, tokens, named)
+    return Tokenizer(inner, (end for end in ends if end is not None), bos, template, ids)
 
 
 def _id(fields: Fields, key: str, count: int) -> int | None:
@@ -121,7 +123,7 @@ def _add(inner: Any, tokens: Sequence[str], kinds: Sequence[object]) -> None:
     inner.add_tokens(plain)
 
 
-def _byte_level(fields: Fields, tokens: Sequence[str], kinds: Sequence[object]) -> Any:
+def _byte_level(fields: Fields, _tokens: Sequence[str], _kinds: Sequence[object], vocabulary: dict[str, int]) -> Any:
     """Byte-level BPE."""
     name = fields.text("pre", "default")
     if name not in _SPLITTERS:
@@ -129,16 +131,13 @@ def _byte_level(fields: Fields, tokens: Sequence[str], kinds: Sequence[object]) 
             f"{fields.file}: tokenizer.ggml.pre is {name}; opweld splits texts as {', '.join(_SPLITTERS)} do. A folder "
             "with the model's tokenizer.json needs no such name"
         )
-    vocabulary = _vocabulary(fields, tokens)
-    merges: list[tuple[str, str]] = []
-    for merge in fields.texts("merges"):
-        cut = merge.find(" ", 1)
-        left, right = merge[:cut], merge[cut + 1 :]
-        if cut < 0 or left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
-            raise ModelError(f"{fields.file}: tokenizer.ggml.merges has {merge!r}, which is no pair of tokens of one")
-        merges.append((left, right))
     whole, models, splitters = package("tokenizers"), package("tokenizers.models"), package("tokenizers.pre_tokenizers")
-    inner = whole.Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=name in _WHOLE_WORDS))
+    merges = _pairs(fields, vocabulary)
+    try:
+        model = models.BPE(vocab=vocabulary, merges=merges, ignore_merges=name in _WHOLE_WORDS)
+    except Exception as error:
+        raise ModelError(f"{fields.file}: tokenizer.ggml.merges: {error}") from error
+    inner = whole.Tokenizer(model)
     steps = [splitters.Split(whole.Regex(one), "isolated") for one in _SPLITTERS[name]]
     inner.pre_tokenizer = splitters.Sequence([*steps, splitters.ByteLevel(add_prefix_space=False, use_regex=False)])
     if name in _NORMALIZED:
@@ -147,12 +146,23 @@ def _byte_level(fields: Fields, tokens: Sequence[str], kinds: Sequence[object]) 
     return inner
 
 
-def _sentencepiece(fields: Fields, tokens: Sequence[str], kinds: Sequence[object]) -> Any:
+def _pairs(fields: Fields, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
+    """What is merged. BPE looks itself whether both are tokens; it panics where what they make is longer than any."""
+    found: list[tuple[str, str]] = []
+    for merge in fields.texts("merges"):
+        cut = merge.find(" ", 1)
+        left, right = merge[:cut], merge[cut + 1 :]
+        if cut < 0 or left + right not in vocabulary:
+            raise ModelError(f"{fields.file}: tokenizer.ggml.merges has {merge!r}, which is no pair of tokens of one")
+        found.append((left, right))
+    return found
+
+
+def _sentencepiece(fields: Fields, tokens: Sequence[str], kinds: Sequence[object], vocabulary: dict[str, int]) -> Any:
     """SentencePiece's BPE: characters, merged by the score of what they make."""
     scores = fields.numbers("scores")
     if len(scores) != len(tokens):
         raise ModelError(f"{fields.file}: tokenizer.ggml.scores has {len(scores)} entries for {len(tokens)} tokens")
-    vocabulary = _vocabulary(fields, tokens)
     unknown = next((token for token, kind in zip(tokens, kinds, strict=True) if kind == _UNKNOWN), None)
     merged = [
         (token, score)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 
 from opweld.serve.refusal import Refusal
+from opweld.serve.routes import UnfitError
 
 _KINDS = {429: "rate_limit_error", 500: "server_error", 503: "service_unavailable_error"}
 
@@ -49,9 +49,9 @@ def _body(refusal: Refusal) -> dict[str, Any]:
     return {"error": {"message": str(refusal), "type": kind, "param": refusal.param, "code": refusal.code}}
 
 
-def faults(error: RequestValidationError) -> Refusal:
+def faults(error: UnfitError) -> Refusal:
     """What is wrong with the first field that is wrong."""
-    fault: Mapping[str, Any] = error.errors()[0]
+    fault: Mapping[str, Any] = error.faults[0]
     return fault_of(fault["type"], fault["loc"], fault.get("input"), fault.get("ctx") or {}, fault["msg"])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -20,24 +19,23 @@ from opweld.serve.openai.errors import broken, faults, refuse
 from opweld.serve.openai.metrics import TokenMetrics
 from opweld.serve.openai.models import Models, Served
 from opweld.serve.openai.responses import Responses
+from opweld.serve.routes import Router
 
 
 def openai_interface(models: Models, limits: Limits, metrics: Metrics) -> Interface:
     """Chat, responses, completions, embeddings and models, under /v1."""
-    router = APIRouter(prefix="/v1")
+    router = Router(prefix="/v1")
     listing = _Listing(models)
     tokens = TokenMetrics(models, metrics.registry)
     embeddings = Embeddings(models, limits, tokens)
     conversations = Conversations(models, limits, tokens)
-    router.add_api_route("/chat/completions", Chat(conversations).create, methods=["POST"], response_model=None)
-    router.add_api_route("/responses", Responses(conversations).create, methods=["POST"], response_model=None)
-    router.add_api_route(
-        "/completions", Completions(models, limits, tokens).create, methods=["POST"], response_model=None
-    )
-    router.add_api_route("/embeddings", embeddings.create, methods=["POST"], response_model=None)
-    router.add_api_route("/rerank", embeddings.rerank, methods=["POST"], response_model=None)
-    router.add_api_route("/models", listing.all, methods=["GET"], response_model=None)
-    router.add_api_route("/models/{name:path}", listing.one, methods=["GET"], response_model=None)
+    router.add("/chat/completions", Chat(conversations).create, ["POST"])
+    router.add("/responses", Responses(conversations).create, ["POST"])
+    router.add("/completions", Completions(models, limits, tokens).create, ["POST"])
+    router.add("/embeddings", embeddings.create, ["POST"])
+    router.add("/rerank", embeddings.rerank, ["POST"])
+    router.add("/models", listing.all)
+    router.add("/models/{name:path}", listing.one)
     return Interface("/v1", router, refuse, faults, broken)
 
 

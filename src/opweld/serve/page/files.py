@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from opweld.serve.refusal import Refusal
+from opweld.serve.routes import Router
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
@@ -26,17 +26,17 @@ _HEADERS = {
 }
 
 
-def add_files(router: APIRouter) -> None:
+def add_files(router: Router) -> None:
     """The page at / and its files under /static. They are those of the package, which knows no model, so that nobody
     needs a key to be asked for one."""
     held = {file.name: file for file in files("opweld.serve.page").joinpath("static").iterdir() if file.is_file()}
 
-    @router.get("/", include_in_schema=False)
+    @router.get("/", listed=False)
     async def page() -> Response:
         """The page."""
         return _answer(held["index.html"])
 
-    @router.get("/static/{name}", include_in_schema=False)
+    @router.get("/static/{name}", listed=False)
     async def static(name: str) -> Response:
         """A file of it. Names are looked up, and never part of a path."""
         if name not in held:

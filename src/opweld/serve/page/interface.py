@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
@@ -16,6 +15,7 @@ from opweld.serve.page.files import add_files
 from opweld.serve.page.listing import listing
 from opweld.serve.page.reports import Reports
 from opweld.serve.refusal import Refusal
+from opweld.serve.routes import Router
 
 _REPORT_HEADERS = {
     # A report runs scripts of its own: as an origin of its own, which is not the server's.
@@ -37,15 +37,15 @@ def page_interface(
     repository: Repository | None, language: Models | None, reports: Reports, limits: Limits, metrics: Metrics
 ) -> Interface:
     """The page at /, its files under /static, which everybody may read, and what it asks for under /page."""
-    router = APIRouter()
+    router = Router()
     add_files(router)
 
-    @router.get("/page/models", include_in_schema=False)
+    @router.get("/page/models", listed=False)
     async def models() -> Response:
         """All models of the server."""
         return JSONResponse({"version": opweld.__version__, "models": listing(repository, language)})
 
-    @router.post("/page/report", include_in_schema=False)
+    @router.post("/page/report", listed=False)
     async def report(body: ReportBody) -> Response:
         """Where the report of a model is, once it is made."""
         if repository is None:
@@ -55,7 +55,7 @@ def page_interface(
             raise Refusal(422, f"no report: {body.name} has no artifact of its own, of which one is made")
         return JSONResponse({"path": f"/reports/{await reports.token(artifact)}"})
 
-    @router.get("/reports/{token}", include_in_schema=False)
+    @router.get("/reports/{token}", listed=False)
     async def made(token: str) -> Response:
         """A report."""
         return Response(await reports.get(token), headers=_REPORT_HEADERS, media_type="text/html")
