@@ -58,7 +58,7 @@ class CompiledRunner:
             positions += range(span.start, span.start + len(span.tokens))
             wanted += range(len(positions) - span.outputs, len(positions))
         division = self._division
-        step = step_feeds(spans, self.block_size, self._kv_heads, division.threads, queries=division.queries)
+        step = step_feeds(spans, self.block_size, self._kv_heads, division)
         # A step without logits still computes those of its last token: sizes are 1 or more.
         step["wanted"] = np.array(wanted or [len(positions) - 1], np.int64)
         step["positions"] = np.array(positions, np.int64)

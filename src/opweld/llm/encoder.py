@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from opweld.errors import InputError, OptionError
 from opweld.llm.pooling import pooled
 from opweld.llm.step import Progress, Span
-from opweld.llm.work import step_feeds
+from opweld.llm.work import Division, step_feeds
 from opweld.tensor.paged import padded_size
 
 Array = np.ndarray[Any, Any]
@@ -156,7 +156,7 @@ class Encoder:
             own = range(blocks, blocks := blocks - (-count // self._block))
             spans.append(Span(pair.tokens, 0, own))
         feeds: dict[str, Array] = {
-            **step_feeds(spans, self._block, config.heads, self._threads, causal=False),
+            **step_feeds(spans, self._block, config.heads, Division(self._threads), causal=False),
             "positions": np.array(positions, np.int64),
             "keys": self._keys[:blocks],
             "values": self._values[:blocks],

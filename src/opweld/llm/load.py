@@ -172,7 +172,7 @@ def compiled(
 def division_for_gpu(config: Config) -> Division:
     """The work of attention for about two programs a multiprocessor, of whole tiles of queries, in steps of few
     sizes: each size is a graph."""
-    return Division(PROGRAMS // 4, max(1, TILE // (config.heads // config.kv_heads)), padded=True)
+    return Division(PROGRAMS // 4, max(1, TILE // (config.heads // config.kv_heads)), padded=True, together=False)
 
 
 def load_encoder(

@@ -11,10 +11,11 @@ A row of `work` says which queries a call computes:
     position         of the first one in its sequence, where attention is `causal`: query i sees the keys up to
                      position + i; else of the last key, which they all see with those before it
     table            where the block table of the sequence begins in `tables`
-    head             of keys and values, with its `group` heads of queries
+    head             of keys and values, with its `group` heads of queries: the first of `heads`
     chunk, end       the chunks of keys
     first, stride    query i has part first + i * stride; with `apart`, one for each chunk: first + i * stride + chunk
     apart            1: chunks are parts of their own, for `join_parts` to join; 0: joined at once
+    heads            of keys and values, one after the other: those of a token are read together, as they lie in memory
 
 `attend` is one function for each type of the pool (POOLS). Keys lie as [blocks, kv_heads, size, block], values as
 [blocks, kv_heads, block, padded], padded being size rounded up to 16, queries as [tokens, kv_heads * group * size].
@@ -39,7 +40,7 @@ from opweld.tensor.function import Array, Function, Numbers
 
 CHUNK = 256
 """Keys that are computed together: OPW_CHUNK."""
-WORK = 10
+WORK = 11
 """Numbers of a row of work."""
 BLOCKS = (32, 64, 128, 256)
 """Lengths that blocks may have: whole pairs of vectors, of which a chunk has whole ones."""
@@ -84,14 +85,14 @@ def _attend_scratch(numbers: Numbers) -> tuple[tuple[DType, Any], ...]:
 
 
 def _pairs_scratch(numbers: Numbers) -> tuple[tuple[DType, Any], ...]:
-    """Rounded queries, scores, rounded weights, and a part, of each row of a register tile; two slices of values."""
+    """Rounded queries, scores, rounded weights, and a part, of each row of a register tile; a slice of values."""
     size, chunk = numbers[6], CHUNK * _PAIRED_ROWS
     return (
         (DType.F32, size * _PAIRED_ROWS),
         (DType.F32, chunk),
         (DType.F32, chunk),
         (DType.F32, part_size(size) * _PAIRED_ROWS),
-        (DType.BF16, padded_size(size) * 2 * _SLICE),
+        (DType.BF16, padded_size(size) * _SLICE),
     )
 
 
@@ -116,34 +117,37 @@ def _attend(
     """weigh: rounds weights."""
     row, queries, keys, values, tables, owners = operands
     tokens, blocks, entries, count, kv_heads, group, size, block, window, cap_bits, causal = map(int, numbers)
-    token, queried, position, table, head, chunk, end, first, stride, apart = map(int, row)
+    token, queried, position, table, begin, chunk, end, first, stride, apart, together = map(int, row)
     cap = float(np.int32(cap_bits).view(np.float32))
     q = queries.reshape(tokens, kv_heads, group, size)
     parts = results[0].reshape(count, kv_heads, group, part_size(size))
     needed = (position + causal * (queried - 1)) // block + 1
-    if not (0 <= token <= tokens - queried and 0 <= head < kv_heads and 0 <= table <= entries - needed):
+    heads = range(begin, begin + together)
+    known = begin >= 0 and together >= 1 and heads.stop <= kv_heads
+    if not (0 <= token <= tokens - queried and known and 0 <= table <= entries - needed):
         raise OpweldError("an index is out of range: a row of work")
     own = tables[table : table + needed].astype(np.int64)
     if ((own < 0) | (own >= blocks)).any():
         raise OpweldError("an index is out of range: a block of a table")
     keys, values = (array.astype(queries.dtype) for array in (keys, values))
-    k = np.concatenate(list(keys.reshape(blocks, kv_heads, size, block)[own, head]), axis=-1)
-    v = np.concatenate(list(values.reshape(blocks, kv_heads, block, padded_size(size))[own, head]))
-    for i in range(queried):
-        if not 0 <= first + i * stride < count or owners[first + i * stride] != token + i:
-            raise OpweldError("an index is out of range: a part")
-        high = position + causal * i + 1
-        low = max(0, high - window) if window else 0
-        for g in range(group):
-            if not apart:
-                parts[first + i * stride, head, g] = 0
-            for c in range(chunk, end):
-                seen = slice(max(low, c * CHUNK), max(low, min(high, (c + 1) * CHUNK)))
-                found = _part(q[token + i, head, g] @ k[:, seen], v[seen], cap, parts.shape[-1], weigh)
-                if apart:
-                    parts[first + i * stride + c - chunk, head, g] = found
-                else:
-                    _join(parts[first + i * stride, head, g], found)
+    for head in heads:
+        k = np.concatenate(list(keys.reshape(blocks, kv_heads, size, block)[own, head]), axis=-1)
+        v = np.concatenate(list(values.reshape(blocks, kv_heads, block, padded_size(size))[own, head]))
+        for i in range(queried):
+            if not 0 <= first + i * stride < count or owners[first + i * stride] != token + i:
+                raise OpweldError("an index is out of range: a part")
+            high = position + causal * i + 1
+            low = max(0, high - window) if window else 0
+            for g in range(group):
+                if not apart:
+                    parts[first + i * stride, head, g] = 0
+                for c in range(chunk, end):
+                    seen = slice(max(low, c * CHUNK), max(low, min(high, (c + 1) * CHUNK)))
+                    found = _part(q[token + i, head, g] @ k[:, seen], v[seen], cap, parts.shape[-1], weigh)
+                    if apart:
+                        parts[first + i * stride + c - chunk, head, g] = found
+                    else:
+                        _join(parts[first + i * stride, head, g], found)
 
 
 def _part(scores: Array, values: Array, cap: float, width: int, weigh: Callable[[Array], Array]) -> Array:

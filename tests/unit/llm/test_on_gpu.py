@@ -15,13 +15,13 @@ from opweld.llm.compiled import CompiledRunner
 from opweld.llm.load import division_for_gpu
 from opweld.llm.padded import padded, size_of
 from opweld.llm.step import Span
-from opweld.llm.work import step_feeds, work_of
+from opweld.llm.work import Division, step_feeds, work_of
 from opweld.runtime.cuda.opened import Cuda
 from opweld.tensor.dtype import DType
 from tests.unit.llm.decoder import Decoder
 from tests.unit.llm.decoders import BLOCK, CONFIGS, runner_of, weights_of
 from tests.unit.llm.test_load import PROMPT, written
-from tests.unit.llm.test_paged import BLOCKS, GROUP, KV_HEADS, SIZE, compiled, paged, pools
+from tests.unit.llm.test_paged import APART, BLOCKS, GROUP, KV_HEADS, SIZE, compiled, paged, pools
 
 TOKENS = [int(token) for token in np.random.default_rng(0).integers(0, 97, 60)]
 
@@ -68,19 +68,19 @@ def test_keys_that_are_divided_among_programs_are_joined_to_the_same_bits(window
     queries = np.random.default_rng(3).standard_normal((24, KV_HEADS * GROUP * SIZE)).astype(np.float32)
     found: list[np.ndarray] = []  # type: ignore[type-arg]
     for threads in (1, 64):
-        work = work_of(spans, BLOCK, KV_HEADS, threads, bool(causal))
+        work = work_of(spans, BLOCK, KV_HEADS, Division(threads, together=False), bool(causal))
         fed = {"work": work.work, "tables": work.tables, "owners": work.owners, "parts": work.parts}
         found.append(model.run({"queries": queries, "keys": keys, "values": values, **fed})["mixed"])
         right = paged(work, queries.astype(np.float64), bool(causal), window)
         np.testing.assert_allclose(found[-1], right, rtol=1e-5, atol=2e-6)
-    assert work.work[:, -1].any() == bool(causal)
+    assert work.work[:, APART].any() == bool(causal)
     np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_blocks_and_rows_of_work_that_are_not_there_are_told() -> None:
     model = compiled(0, 1, "sm_90")
     keys, values = (pool.astype(np.float32) for pool in pools())
-    work = work_of([Span([0], 40, (3, 4))], BLOCK, KV_HEADS, 1)
+    work = work_of([Span([0], 40, (3, 4))], BLOCK, KV_HEADS, Division(1, together=False))
     fed = {"queries": np.ones((1, KV_HEADS * GROUP * SIZE), np.float32), "keys": keys, "values": values}
     fed |= {"work": work.work, "tables": work.tables, "owners": work.owners, "parts": work.parts}
     with pytest.raises(RunError, match=r"PagedAttention.*a block of a table"):
@@ -116,7 +116,10 @@ def test_sizes_of_steps_are_few_and_what_pads_them_changes_nothing() -> None:
     ]
     runner, model = on_gpu("llama"), CONFIGS["llama"]
     spans = [Span(TOKENS[:5], 0, (3,), 1)]
-    feeds = step_feeds(spans, BLOCK, model.kv_heads, 64) | {"wanted": np.array([4]), "positions": np.arange(5)}
+    feeds = step_feeds(spans, BLOCK, model.kv_heads, Division(64, together=False)) | {
+        "wanted": np.array([4]),
+        "positions": np.arange(5),
+    }
     made = padded(feeds, 8)
     assert {name: len(array) for name, array in made.items()} == {
         "tokens": 6, "positions": 6, "places": 6, "parts": 6, "work": 2, "owners": 6, "tables": 64, "wanted": 1,

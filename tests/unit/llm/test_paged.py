@@ -13,7 +13,7 @@ from opweld.errors import ModelError, OpweldError
 from opweld.llm.graph_builder import GraphBuilder, graph_input
 from opweld.llm.source import DecoderSource
 from opweld.llm.step import Span
-from opweld.llm.work import Work, work_of
+from opweld.llm.work import Division, Work, work_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.paged import PAGED, WORK, padded_size, part_size
 from tests.unit.llm.decoders import PLAIN
@@ -21,6 +21,8 @@ from tests.unit.llm.decoders import PLAIN
 Array = np.ndarray[Any, Any]
 
 KV_HEADS, GROUP, SIZE, BLOCK, BLOCKS = 2, 2, 5, 32, 16
+APART = 9
+"""Of a row of work."""
 COUNTS = (1, 33, 300)
 """Tokens of texts: the last one has more than a chunk of keys."""
 SPANS = [Span([0] * count, 0, blocks) for count, blocks in zip(COUNTS, ((3,), (9, 0), range(12, 2, -1)), strict=True)]
@@ -72,19 +74,19 @@ def whole(queries: Array, causal: bool) -> Array:
 @pytest.mark.parametrize("threads", [1, 64])
 def test_queries_see_the_keys_before_them_or_all(causal: bool, threads: int) -> None:
     queries = np.random.default_rng(2).standard_normal((sum(COUNTS), KV_HEADS * GROUP * SIZE))
-    work = work_of(SPANS, BLOCK, KV_HEADS, threads, causal)
+    work = work_of(SPANS, BLOCK, KV_HEADS, Division(threads), causal)
     np.testing.assert_allclose(paged(work, queries, causal), whole(queries, causal), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_threads_share_the_keys_of_a_few_queries(causal: bool) -> None:
     spans = [Span([0] * 5, 300, range(10))] if causal else [Span([0] * 5, 0, (1,))]
-    apart = work_of(spans, BLOCK, KV_HEADS, 8, causal).work[:, -1]
+    apart = work_of(spans, BLOCK, KV_HEADS, Division(8), causal).work[:, APART]
     assert (apart == causal).all(), "five keys are of one chunk, 305 of two"
 
 
 def test_a_row_that_needs_more_blocks_than_its_table_has_is_refused() -> None:
-    work = work_of(SPANS, BLOCK, KV_HEADS, 1, causal=False)
+    work = work_of(SPANS, BLOCK, KV_HEADS, Division(1), causal=False)
     work.work[-1, 2] = 320
     with pytest.raises(OpweldError, match="a row of work"):
         paged(work, np.zeros((sum(COUNTS), KV_HEADS * GROUP * SIZE)), causal=False)
@@ -124,7 +126,7 @@ def test_values_that_a_query_does_not_see_change_no_bit_of_it(window: int) -> No
     keys, values = (pool.astype(np.float32) for pool in pools())
     count, table = 70, (5, 2, 9)
     queries = np.random.default_rng(3).standard_normal((count, KV_HEADS * GROUP * SIZE)).astype(np.float32)
-    work = work_of([Span([0] * count, 0, table)], BLOCK, KV_HEADS, 1)
+    work = work_of([Span([0] * count, 0, table)], BLOCK, KV_HEADS, Division(1))
     fed = {"queries": queries, "keys": keys, "work": work.work, "tables": work.tables, "owners": work.owners}
     fed["parts"] = work.parts
     right = model.run(fed | {"values": values})["mixed"]

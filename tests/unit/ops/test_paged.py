@@ -16,7 +16,7 @@ from opweld.errors import ModelError, OpweldError
 from opweld.llm.graph_builder import GraphBuilder, graph_input, pool_inputs
 from opweld.llm.source import STATES, DecoderSource
 from opweld.llm.step import Span
-from opweld.llm.work import step_feeds
+from opweld.llm.work import Division, step_feeds
 from opweld.tensor.dtype import DType
 from opweld.tensor.paged import CHUNK, WORK
 from tests.unit.llm.decoders import PLAIN
@@ -78,7 +78,7 @@ def _identity(own: Attention, cache: object) -> str:
 
 
 def feeds_of(own: Attention, spans: list[Span], rows: tuple[Array, Array, Array], threads: int) -> dict[str, Array]:
-    feeds = step_feeds(spans, own.block, own.kv_heads, threads)
+    feeds = step_feeds(spans, own.block, own.kv_heads, Division(threads))
     del feeds["tokens"]  # there is no embedding
     return dict(zip("qkv", rows, strict=True)) | feeds
 
@@ -133,7 +133,8 @@ def test_compiled_attention_is_what_it_means_however_a_text_is_divided(own: Atte
     blocks = -(-length // own.block) + 2
     table = [int(block) for block in rng.permutation(blocks)]
     whole: Array | None = None
-    for threads, cuts in ((1, [length]), (2, [1, 7, CHUNK - 9, 1, 1]), (2, [length - 1, 1])):
+    # A single token whose keys one thread reads has its heads computed together.
+    for threads, cuts, sharing in ((1, [length], 16), (2, [1, 7, CHUNK - 9, 1, 1], 32), (2, [length - 1, 1], 1)):
         model = compiled(own, threads)
         state = model.new_state(dims={"blocks": blocks})
         for name in state.names:  # what is in a block that nobody wrote is not known
@@ -144,7 +145,7 @@ def test_compiled_attention_is_what_it_means_however_a_text_is_divided(own: Atte
             count = min(cuts[len(found)] if len(found) < len(cuts) else length, length - start)
             own_rows = q[start : start + count], k[start : start + count], v[start : start + count]
             span = Span([0] * count, start, table)
-            found.append(model.run(feeds_of(own, [span], own_rows, 16 * threads), state)["found"].copy())
+            found.append(model.run(feeds_of(own, [span], own_rows, sharing), state)["found"].copy())
             start += count
         result = np.concatenate(found)
         # Sums of up to `length` float32 terms of size 1; weights in pairs are rounded to 8 bits.
@@ -155,7 +156,7 @@ def test_compiled_attention_is_what_it_means_however_a_text_is_divided(own: Atte
 
 
 TOP = np.iinfo(np.int64).max
-COLUMNS = ("token", "count", "position", "table", "head", "chunk", "end", "first", "stride", "apart")
+COLUMNS = ("token", "count", "position", "table", "head", "chunk", "end", "first", "stride", "apart", "heads")
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,9 @@ COLUMNS = ("token", "count", "position", "table", "head", "chunk", "end", "first
         {"head": 1},
         {"count": 0},
         {"apart": 1, "first": TOP},
+        {"heads": 0},
+        {"heads": 2},
+        {"heads": TOP, "head": 1},
     ],
     ids=str,
 )

@@ -26,8 +26,8 @@ EXACT_TILES = {64: (16, 16, 8), 128: (16, 16, 8), 256: (16, 16, 8)}
 """The same of float32, which no tensor core multiplies."""
 MOST = 4096
 """Elements of a sum that a program joins at once."""
-FIELDS = ("token", "queried", "position", "table", "head", "chunk", "end", "first", "stride", "apart")
-"""The numbers of a row of work."""
+FIELDS = ("token", "queried", "position", "table", "head", "chunk", "end", "first", "stride", "apart", "heads")
+"""The numbers of a row of work. A program takes one head."""
 
 
 def attend(extern: Extern, storages: Mapping[str, Storage], wide: bool) -> Kernel:
@@ -86,6 +86,7 @@ class _Attend:
         return [
             *lines,
             f"fits = (token >= 0) & (token + queried <= {tokens}) & (head >= 0) & (head < {self._kv_heads})",
+            "fits &= heads == 1",
             f"fits &= (table >= 0) & (table + ({last}) // {self._block} + 1 <= {entries}) & (first >= 0)",
             "behind = tl.maximum(queried - 1, 0) * stride + tl.where(apart != 0, end - chunk - 1, 0)",
             f"fits &= first + behind < {count}",

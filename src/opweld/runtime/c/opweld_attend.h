@@ -26,11 +26,11 @@
 #endif
 
 /* A row of `work`: queries [token, token + count) of the step, whose first is at `position` of its sequence, or, where
- * attention is not `causal`, which all see the keys up to `position`; with the block table from `table` on; a head of
- * keys and values; chunks [chunk, end). The result of query i, or where `apart` of its chunk c alone, is part
- * first + i * stride + (apart ? c - chunk : 0). */
+ * attention is not `causal`, which all see the keys up to `position`; with the block table from `table` on; heads
+ * [head, head + heads) of keys and values; chunks [chunk, end). The result of query i, or where `apart` of its chunk c
+ * alone, is part first + i * stride + (apart ? c - chunk : 0). */
 typedef struct {
-    int64_t token, count, position, table, head, chunk, end, first, stride, apart;
+    int64_t token, count, position, table, head, chunk, end, first, stride, apart, heads;
 } opw_attend_item;
 
 typedef struct {
@@ -57,7 +57,8 @@ OPW_INLINE bool opw_attend_is_right(const opw_attend_item *item, const opw_atten
                                     const int64_t *owners) {
     int64_t last = item->position + (causal ? item->count - 1 : 0), needed = last / own->block + 1;
     bool right = item->token >= 0 && item->count >= 1 && item->token <= tokens - item->count && item->position >= 0 &&
-                 item->head >= 0 && item->head < own->kv_heads && item->chunk >= 0 && item->chunk < item->end &&
+                 item->head >= 0 && item->heads >= 1 && item->heads <= own->kv_heads &&
+                 item->head <= own->kv_heads - item->heads && item->chunk >= 0 && item->chunk < item->end &&
                  item->end <= last / OPW_CHUNK + 1 &&
                  item->table >= 0 && needed <= entries && item->table <= entries - needed && item->first >= 0 &&
                  item->first < count && /* so that the sum below does not wrap */

@@ -5,10 +5,12 @@
  * Queries, and weights of values, are rounded to bfloat16 as well; sums are float32. Products of `steps` words are summed
  * from nothing, those of low halves and of high ones apart, one after the other; then the sum of both is added to what is
  * there. That is what the unit does, and others do the same by vectors: they differ in subnormal numbers alone, which
- * the unit takes for zeros. A row's result does not depend on how many rows are beside it. */
+ * the unit takes for zeros. AVX512-BF16 adds both products of a word to one sum, as its instruction rounds. A row's result
+ * does not depend on how many rows are beside it. */
 #ifndef OPWELD_ATTEND_PAIRS_H
 #define OPWELD_ATTEND_PAIRS_H
 
+#include "opweld_dot.h"
 #include "opweld_matrix.h"
 
 /* OPW_PAIRS_ROWS: queries that are computed together, where there are as many. */
@@ -17,27 +19,52 @@
 #define OPW_PAIRS_ROWS OPW_MATRIX_ROWS
 #define OPW_PAIRS_START(name) OPW_MATRIX name = opw_matrix_start()
 typedef opw_matrix opw_pairs_unit;
-typedef uint16_t opw_pairs_rounded;
-#define OPW_PAIRS_STORE(to, v) opw_store_bf16(to, v)
-#define OPW_PAIRS_STORE_PARTIAL(to, v, n) opw_store_partial_bf16(to, v, n)
+#define OPW_PAIRS_WORDS 1
 OPW_INLINE int opw_pairs_rows(int64_t left) { return left < OPW_PAIRS_ROWS ? (int)left : OPW_PAIRS_ROWS; }
 #else
 #define OPW_PAIRS_ROWS OPW_QUERY_ROWS
 #define OPW_PAIRS_START(name) opw_pairs_unit name = 0
 typedef char opw_pairs_unit;
-typedef float opw_pairs_rounded; /* what vectors multiply by needs no widening then, product by product */
-#define OPW_PAIRS_STORE(to, v) opw_store_f32(to, v)
-#define OPW_PAIRS_STORE_PARTIAL(to, v, n) opw_store_partial_f32(to, opw_round_bf16(v), n)
+#if defined(OPW_AVX512) && defined(__AVX512BF16__)
+#define OPW_PAIRS_WORDS 1
+#endif
 OPW_INLINE int opw_pairs_rows(int64_t left) { return left >= OPW_PAIRS_ROWS ? OPW_PAIRS_ROWS : left > 4 ? 4 : (int)left; }
 #endif
+
+/* How many of so many heads are computed together for a token, `group` rows each: they lie side by side in a block, and
+ * memory is read in a line. The unit takes one after the other. */
+OPW_INLINE int opw_pairs_heads(int64_t left, int64_t group) {
+#ifdef OPW_PAIRS_UNIT
+    (void)left, (void)group;
+    return 1;
+#else
+    int64_t most = group > 4 ? 1 : OPW_PAIRS_ROWS / group;
+    return (int)(left < most ? left : most);
+#endif
+}
 
 enum {
     OPW_PAIRS_KEYS = 32, /* of a slice: blocks and chunks have whole ones */
     OPW_PAIRS_STEPS = OPW_PAIRS_KEYS / 2,
     OPW_PAIRS_SLICES = OPW_CHUNK / OPW_PAIRS_KEYS,
-    OPW_PAIRS_AHEAD = 2, /* slices that are fetched before they are read */
+#ifdef OPW_PAIRS_WORDS
+    OPW_PAIRS_AHEAD = 4, /* slices that are fetched before they are read */
+#else
+    OPW_PAIRS_AHEAD = 2,
+#endif
     OPW_PAIRS_FEW = 8 /* rows that wait for memory: what they read next is fetched before */
 };
+
+/* What keys and values are multiplied by. */
+#ifdef OPW_PAIRS_WORDS
+typedef uint16_t opw_pairs_rounded;
+#define OPW_PAIRS_STORE(to, v) opw_store_bf16(to, v)
+#define OPW_PAIRS_STORE_PARTIAL(to, v, n) opw_store_partial_bf16(to, v, n)
+#else
+typedef float opw_pairs_rounded; /* needs no widening, product by product */
+#define OPW_PAIRS_STORE(to, v) opw_store_f32(to, v)
+#define OPW_PAIRS_STORE_PARTIAL(to, v, n) opw_store_partial_f32(to, opw_round_bf16(v), n)
+#endif
 
 /* Temporary memory, for OPW_PAIRS_ROWS rows. */
 typedef struct {
@@ -45,14 +72,17 @@ typedef struct {
     float *scores;              /* [rows][OPW_CHUNK] */
     opw_pairs_rounded *weights; /* [rows][OPW_CHUNK] */
     float *sums;                /* [rows], parts */
-    uint16_t *copies;           /* two slices of values */
+    uint16_t *copy;             /* a slice of values */
 } opw_pairs_room;
 
-/* The slices [first, last) of a chunk, whose other ones no row sees: words of keys, `block` a row, and of values. Rows see
- * keys [low, high) of the chunk. `then` are the first slices of keys that are read after it, as many as are there. */
+/* The slices [first, last) of a chunk, whose other ones no row sees: words of keys, `block` a row, and of values, of the
+ * first of `heads`; those of the next one are `apart` words behind. Rows see keys [low, high) of the chunk. `then` are the
+ * first slices of keys that are read after it, as many as are there. Values of keys [seen, end) are multiplied by weights;
+ * `copy` has room for a slice of them. */
 typedef struct {
-    int64_t first, last, low[OPW_PAIRS_ROWS], high[OPW_PAIRS_ROWS];
+    int64_t first, last, low[OPW_PAIRS_ROWS], high[OPW_PAIRS_ROWS], seen, end, heads, keys_apart, values_apart;
     const uint32_t *keys[OPW_PAIRS_SLICES], *values[OPW_PAIRS_SLICES], *then[OPW_PAIRS_AHEAD];
+    uint32_t *copy;
 } opw_pairs_chunk;
 
 /* The most words that a register of the unit has, so that all products are of as many. */
@@ -65,6 +95,24 @@ OPW_INLINE int opw_pairs_steps(int64_t words) {
 OPW_INLINE void opw_pairs_fetch(const uint32_t *words, int64_t rows, int64_t width, int64_t pitch) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < width; i += 16) opw_prefetch(words + r * pitch + i);
+}
+
+/* A slice of a head's values with nothing for keys other than [low, high), which may be anything. */
+static __attribute__((noinline, unused)) const uint32_t *opw_pairs_masked(const uint32_t *values, int64_t low, int64_t high,
+                                                                         int64_t padded, uint32_t *copy) {
+    for (int64_t w = 0; w < OPW_PAIRS_STEPS; w++) {
+        int64_t k = 2 * w;
+        uint32_t kept = (k >= low && k < high ? 0xffff : 0) | (k + 1 >= low && k + 1 < high ? 0xffff0000 : 0);
+        for (int64_t d = 0; d < padded; d += OPW_LANES)
+            opw_store_u32(copy + w * padded + d, opw_load_u32(values + w * padded + d) & kept);
+    }
+    return copy;
+}
+
+OPW_INLINE const uint32_t *opw_pairs_values_in(const opw_pairs_chunk *own, int64_t s, int64_t head, int64_t padded) {
+    const uint32_t *values = own->values[s] + head * own->values_apart;
+    int64_t low = own->seen - s * OPW_PAIRS_KEYS, high = own->end - s * OPW_PAIRS_KEYS;
+    return low <= 0 && high >= OPW_PAIRS_KEYS ? values : opw_pairs_masked(values, low, high, padded, own->copy);
 }
 
 #ifdef OPW_PAIRS_UNIT
@@ -109,7 +157,7 @@ OPW_INLINE void opw_pairs_values(opw_pairs_unit *m, const opw_pairs_chunk *own, 
         opw_matrix_zero(m, 2);
         opw_matrix_zero(m, 3);
         for (int64_t s = own->first; s < own->last; s++) {
-            const uint32_t *values = own->values[s] + d;
+            const uint32_t *values = opw_pairs_values_in(own, s, 0, padded) + d;
             if (rows < OPW_PAIRS_FEW && s + 1 < own->last)
                 opw_pairs_fetch(own->values[s + 1] + d, OPW_PAIRS_STEPS, OPW_LANES * (left < 4 ? left : 4), padded);
             opw_matrix_load(m, 4, weights + s * OPW_PAIRS_STEPS, OPW_CHUNK / 2);
@@ -135,135 +183,7 @@ OPW_INLINE void opw_pairs_values(opw_pairs_unit *m, const opw_pairs_chunk *own, 
     }
 }
 #else
-/* Vectors of lanes that are multiplied together. */
-#if OPW_LANES == 16
-#define OPW_PAIRS_WIDE(rows) ((rows) <= 4 ? 2 : 1)
-#else
-#define OPW_PAIRS_WIDE(rows) 1
-#endif
-
-/* A slice that is fetched while another one is read, line by line in the order of memory: of rows of 32 words, `pitch`
- * words apart. */
-typedef struct {
-    const uint32_t *words;
-    int64_t pitch;
-} opw_pairs_next;
-
-OPW_INLINE void opw_pairs_fetch_at(opw_pairs_next next, int64_t word) {
-    opw_prefetch(next.words + word / 32 * next.pitch + word % 32);
-}
-
-/* What is read after the slice of keys, or of values, of number s: keys first, then values, then the next chunk. What
- * is there already is fetched where there is nothing else. */
-OPW_INLINE opw_pairs_next opw_pairs_after_keys(const opw_pairs_chunk *own, int64_t s, int64_t block) {
-    int64_t at = s + OPW_PAIRS_AHEAD;
-    if (at < own->last) return (opw_pairs_next){own->keys[at], block};
-    at += own->first - own->last;
-    return (opw_pairs_next){own->values[at < own->last ? at : own->first], 32};
-}
-
-OPW_INLINE opw_pairs_next opw_pairs_after_values(const opw_pairs_chunk *own, int64_t s, int64_t block) {
-    int64_t at = s + OPW_PAIRS_AHEAD;
-    if (at < own->last) return (opw_pairs_next){own->values[at], 32};
-    const uint32_t *then = own->then[at - own->last < OPW_PAIRS_AHEAD ? at - own->last : 0];
-    return then ? (opw_pairs_next){then, block} : (opw_pairs_next){own->values[s], 32};
-}
-
-/* Adds the products of `steps` words of rows, two floats each, whose rows are `pitch` floats apart, and of `wide` vectors
- * of lanes, whose words are `stride` apart: to sums of [rows][wide] vectors. What is at `word` of the slice that is
- * fetched is as far from its beginning as y is from that of its own. */
-OPW_INLINE void opw_pairs_dot(int rows, int wide, const float *x, int64_t pitch, const uint32_t *y, int64_t stride,
-                              int steps, opw_pairs_next next, int64_t word, int64_t apart, vf32 *sums) {
-    vf32 low[2 * OPW_PAIRS_ROWS], high[2 * OPW_PAIRS_ROWS];
-    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++) low[i] = high[i] = (vf32){0};
-    for (int k = 0; k < steps; k++) {
-        vf32 first[2], second[2];
-        if (rows < OPW_PAIRS_FEW && word % 16 == 0) {
-            opw_pairs_fetch_at(next, word + k * apart);
-            if (wide * OPW_LANES > 16) opw_pairs_fetch_at(next, word + k * apart + 16);
-        }
-        _Pragma("clang loop unroll(full)") for (int v = 0; v < wide; v++) {
-            vu32 words = opw_load_u32(y + k * stride + v * OPW_LANES);
-            first[v] = (vf32)(words << 16);
-            second[v] = (vf32)(words & 0xffff0000);
-        }
-        _Pragma("clang loop unroll(full)") for (int r = 0; r < rows; r++) {
-            vf32 one = opw_splat_f32(x[r * pitch + 2 * k]), other = opw_splat_f32(x[r * pitch + 2 * k + 1]);
-            _Pragma("clang loop unroll(full)") for (int v = 0; v < wide; v++) {
-                low[r * wide + v] = one * first[v] + low[r * wide + v];
-                high[r * wide + v] = other * second[v] + high[r * wide + v];
-            }
-        }
-    }
-    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++) {
-        vf32 both = low[i] + high[i];
-        sums[i] += both;
-    }
-}
-
-OPW_INLINE void opw_pairs_scores_of(const opw_pairs_chunk *own, int rows, const float *queries, int64_t words, int steps,
-                                    int64_t block, float *scores) {
-    int wide = OPW_PAIRS_WIDE(rows);
-    for (int64_t s = own->first; s < own->last; s++) {
-        opw_pairs_next next = opw_pairs_after_keys(own, s, block);
-        for (int64_t k = 0; k < OPW_PAIRS_KEYS; k += wide * OPW_LANES) {
-            vf32 sums[2 * OPW_PAIRS_ROWS] = {0};
-            for (int64_t w = 0; w < words; w += steps)
-                opw_pairs_dot(rows, wide, queries + 2 * w, 2 * words, own->keys[s] + w * block + k, block, steps, next,
-                              w * OPW_PAIRS_KEYS + k, OPW_PAIRS_KEYS, sums);
-            _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++)
-                opw_store_f32(scores + i / wide * OPW_CHUNK + s * OPW_PAIRS_KEYS + k + i % wide * OPW_LANES, sums[i]);
-        }
-    }
-}
-
-/* Adds a slice's values of features [d, d + wide * OPW_LANES) to sums. */
-OPW_INLINE void opw_pairs_values_at(int rows, int wide, const float *weights, const uint32_t *values, int64_t padded,
-                                    int64_t d, opw_pairs_next next, float *sums, int64_t part) {
-    vf32 own[2 * OPW_PAIRS_ROWS];
-    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++)
-        own[i] = opw_load_f32(sums + i / wide * part + d + i % wide * OPW_LANES);
-    opw_pairs_dot(rows, wide, weights, OPW_CHUNK, values + d, padded, OPW_PAIRS_STEPS, next, d, padded, own);
-    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows * wide; i++)
-        opw_store_f32(sums + i / wide * part + d + i % wide * OPW_LANES, own[i]);
-}
-
-/* Sums are zero before. */
-OPW_INLINE void opw_pairs_values_of(const opw_pairs_chunk *own, int rows, const float *weights, int64_t padded,
-                                    int64_t block, float *sums, int64_t part) {
-    int wide = OPW_PAIRS_WIDE(rows);
-    for (int64_t s = own->first; s < own->last; s++) {
-        opw_pairs_next next = opw_pairs_after_values(own, s, block);
-        const float *those = weights + s * OPW_PAIRS_KEYS;
-        int64_t d = 0;
-        for (; d + wide * OPW_LANES <= padded; d += wide * OPW_LANES)
-            opw_pairs_values_at(rows, wide, those, own->values[s], padded, d, next, sums, part);
-        for (; d < padded; d += OPW_LANES)
-            opw_pairs_values_at(rows, 1, those, own->values[s], padded, d, next, sums, part);
-    }
-}
-
-/* By tiles of as many rows as registers have room for. */
-#define OPW_PAIRS_BY_ROWS(NAME, ...)                                                                                   \
-    switch (rows) {                                                                                                    \
-    case 1: NAME(own, 1, __VA_ARGS__); break;                                                                          \
-    case 2: NAME(own, 2, __VA_ARGS__); break;                                                                          \
-    case 3: NAME(own, 3, __VA_ARGS__); break;                                                                          \
-    case 4: NAME(own, 4, __VA_ARGS__); break;                                                                          \
-    default: NAME(own, OPW_PAIRS_ROWS, __VA_ARGS__);                                                                   \
-    }
-
-OPW_INLINE void opw_pairs_scores(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const float *queries,
-                                 int64_t words, int steps, int64_t block, float *scores) {
-    (void)m;
-    OPW_PAIRS_BY_ROWS(opw_pairs_scores_of, queries, words, steps, block, scores)
-}
-
-OPW_INLINE void opw_pairs_values(opw_pairs_unit *m, const opw_pairs_chunk *own, int rows, const float *weights,
-                                 int64_t padded, int64_t block, float *sums, int64_t part) {
-    (void)m;
-    OPW_PAIRS_BY_ROWS(opw_pairs_values_of, weights, padded, block, sums, part)
-}
+#include "opweld_attend_pairs_vectors.h"
 #endif
 
 /* Scores of a slice with those of keys [low, high) capped, and minus infinity for others; the larger of `most` and them. */
@@ -329,39 +249,23 @@ OPW_INLINE bool opw_pairs_agree(const opw_pairs_chunk *own, int rows, int64_t pa
     return !opw_reduce_or_b8(found);
 }
 
-/* Slices of values without those that no row sees, which may be anything: the first and the last are copied. */
-OPW_INLINE void opw_pairs_mask(opw_pairs_chunk *own, int64_t low, int64_t high, int64_t padded, uint16_t *copies) {
-    for (int64_t s = own->first; s < own->last; s++) {
-        int64_t from = s * OPW_PAIRS_KEYS;
-        if (from >= low && from + OPW_PAIRS_KEYS <= high) continue;
-        uint32_t *words = (uint32_t *)(void *)copies;
-        for (int64_t w = 0; w < OPW_PAIRS_STEPS; w++) {
-            int64_t k = from + 2 * w;
-            uint32_t kept = (k >= low && k < high ? 0xffff : 0) | (k + 1 >= low && k + 1 < high ? 0xffff0000 : 0);
-            for (int64_t d = 0; d < padded; d += OPW_LANES)
-                opw_store_u32(words + w * padded + d, opw_load_u32(own->values[s] + w * padded + d) & kept);
-        }
-        own->values[s] = words;
-        copies += 2 * OPW_PAIRS_STEPS * padded;
-    }
-}
-
 /* The words of the slice of keys that begins with `key`. */
 OPW_INLINE const uint32_t *opw_pairs_keys_of(const opw_attend_model *model, int64_t table, int64_t head, int64_t key) {
     int64_t at = model->tables[table + key / model->block] * model->kv_heads + head;
     return (const uint32_t *)model->keys + at * (model->size / 2) * model->block + key % model->block;
 }
 
-/* One chunk for queries of one head of keys and values: `room` has a part for each. Keys before `keys` are read after
- * it. */
+/* One chunk for queries, `rows` of each of `heads` heads of keys and values: `room` has a part for each. Keys before `keys`
+ * are read after it. */
 static __attribute__((noinline, unused)) void opw_pairs_attend(opw_pairs_unit *m, const opw_attend_model *model,
                                                                const opw_pairs_room *room, const int64_t *positions,
-                                                               int rows, int steps, int64_t table, int64_t head,
-                                                               int64_t chunk, int64_t keys) {
+                                                               int rows, int heads, int steps, int64_t table,
+                                                               int64_t head, int64_t chunk, int64_t keys) {
     int64_t begin = chunk * OPW_CHUNK, padded = model->padded, part = OPW_PART_HEAD + padded, block = model->block;
     int64_t words = model->size / 2, low = OPW_CHUNK, high = 0;
+    int all = rows * heads;
     opw_pairs_chunk own;
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < all; r++) {
         int64_t sees = positions[r] + 1 - begin;
         own.low[r] = model->window && sees > model->window ? sees - model->window : 0;
         own.high[r] = sees < 0 ? 0 : sees > OPW_CHUNK ? OPW_CHUNK : sees;
@@ -370,9 +274,11 @@ static __attribute__((noinline, unused)) void opw_pairs_attend(opw_pairs_unit *m
         if (own.low[r] < low) low = own.low[r];
         if (own.high[r] > high) high = own.high[r];
     }
-    memset(room->sums, 0, (size_t)(rows * part) * sizeof *room->sums);
+    memset(room->sums, 0, (size_t)(all * part) * sizeof *room->sums);
     if (low >= high) return;
     /* Blocks that no query sees are not read: what they hold is not known. */
+    own.heads = heads, own.keys_apart = words * block, own.values_apart = block / 2 * padded;
+    own.copy = (uint32_t *)(void *)room->copy;
     own.first = low / OPW_PAIRS_KEYS, own.last = (high + OPW_PAIRS_KEYS - 1) / OPW_PAIRS_KEYS;
     for (int64_t s = own.first; s < own.last; s++) {
         int64_t key = begin + s * OPW_PAIRS_KEYS;
@@ -386,22 +292,21 @@ static __attribute__((noinline, unused)) void opw_pairs_attend(opw_pairs_unit *m
     }
     opw_pairs_scores(m, &own, rows, room->queries, words, steps, block, room->scores);
     /* Rows by the largest score before their weights, so that none waits for its own. */
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < all; r++)
         room->sums[r * part] = opw_pairs_most(room->scores + r * OPW_CHUNK, own.low[r], own.high[r], own.first, own.last,
                                               model->cap);
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < all; r++)
         room->sums[r * part + 1] = opw_pairs_weights(room->scores + r * OPW_CHUNK, room->weights + r * OPW_CHUNK,
                                                      own.first, own.last, room->sums[r * part]);
-    if (opw_pairs_agree(&own, rows, padded)) {
-        opw_pairs_mask(&own, low, high, padded, room->copies);
+    own.seen = low, own.end = high;
+    if (heads > 1 || opw_pairs_agree(&own, rows, padded)) {
         opw_pairs_values(m, &own, rows, room->weights, padded, block, room->sums + OPW_PART_HEAD, part);
         return;
     }
     for (int r = 0; r < rows; r++) {
-        opw_pairs_chunk alone = own;
-        opw_pairs_mask(&alone, own.low[r], own.high[r], padded, room->copies);
-        opw_pairs_values(m, &alone, 1, room->weights + r * OPW_CHUNK, padded, block,
-                         room->sums + r * part + OPW_PART_HEAD, part);
+        own.seen = own.low[r], own.end = own.high[r];
+        opw_pairs_values(m, &own, 1, room->weights + r * OPW_CHUNK, padded, block, room->sums + r * part + OPW_PART_HEAD,
+                         part);
     }
 }
 
@@ -409,7 +314,7 @@ static __attribute__((noinline, unused)) void opw_pairs_attend(opw_pairs_unit *m
 static __attribute__((unused)) void attend_pairs_i64(
     const int64_t *row, const float *queries, const uint16_t *keys, const uint16_t *values, const int64_t *tables,
     const int64_t *owners, float *parts, float *rounded, float *scores, float *weights, float *sums,
-    uint16_t *copies, int64_t tokens, int64_t blocks, int64_t entries, int64_t count, int64_t kv_heads, int64_t group,
+    uint16_t *copy, int64_t tokens, int64_t blocks, int64_t entries, int64_t count, int64_t kv_heads, int64_t group,
     int64_t size, int64_t block, int64_t window, int64_t cap, int64_t causal, int64_t *error) {
     opw_attend_item item;
     memcpy(&item, row, sizeof item);
@@ -418,32 +323,36 @@ static __attribute__((unused)) void attend_pairs_i64(
         *error = OPW_BAD_INDEX;
         return;
     }
-    opw_pairs_room room = {(opw_pairs_rounded *)rounded, scores, (opw_pairs_rounded *)weights, sums, copies};
+    opw_pairs_room room = {(opw_pairs_rounded *)rounded, scores, (opw_pairs_rounded *)weights, sums, copy};
     OPW_PAIRS_START(unit);
     int64_t part = OPW_PART_HEAD + model.padded;
-    int rows, steps = opw_pairs_steps(size / 2);
-    for (int64_t at = 0; at < item.count * group; at += rows) {
-        rows = opw_pairs_rows(item.count * group - at);
-        int64_t position[OPW_PAIRS_ROWS];
-        float *into[OPW_PAIRS_ROWS];
-        for (int r = 0; r < rows; r++) {
-            int64_t i = (at + r) / group, g = (at + r) % group;
-            const float *query = queries + ((item.token + i) * kv_heads * group + item.head * group + g) * size;
-            for (int64_t d = 0; d < size; d += OPW_LANES)
-                OPW_PAIRS_STORE_PARTIAL(room.queries + r * size + d, opw_load_partial_f32(query + d, size - d), size - d);
-            position[r] = item.position + (causal ? i : 0);
-            into[r] = parts + (((item.first + i * item.stride) * kv_heads + item.head) * group + g) * part;
-            if (!item.apart) memset(into[r], 0, (size_t)part * sizeof *parts);
-        }
-        int64_t seen = position[rows - 1] + 1, keys = item.end * OPW_CHUNK < seen ? item.end * OPW_CHUNK : seen;
-        for (int64_t chunk = item.chunk; chunk < item.end; chunk++) {
-            opw_pairs_attend(&unit, &model, &room, position, rows, steps, item.table, item.head, chunk, keys);
-            for (int r = 0; r < rows; r++) {
-                if (item.apart)
-                    memcpy(into[r] + (chunk - item.chunk) * kv_heads * group * part, sums + r * part,
-                           (size_t)part * sizeof *parts);
-                else
-                    opw_join_part(into[r], sums + r * part, model.padded);
+    int rows, heads, steps = opw_pairs_steps(size / 2);
+    for (int64_t head = item.head; head < item.head + item.heads; head += heads) {
+        heads = item.count > 1 ? 1 : opw_pairs_heads(item.head + item.heads - head, group);
+        for (int64_t at = 0; at < item.count * group; at += rows) {
+            rows = opw_pairs_rows(item.count * group - at);
+            int64_t position[OPW_PAIRS_ROWS];
+            float *into[OPW_PAIRS_ROWS];
+            for (int r = 0; r < rows * heads; r++) {
+                int64_t i = (at + r % rows) / group, h = (head + r / rows) * group + (at + r % rows) % group;
+                const float *query = queries + ((item.token + i) * kv_heads * group + h) * size;
+                for (int64_t d = 0; d < size; d += OPW_LANES)
+                    OPW_PAIRS_STORE_PARTIAL(room.queries + r * size + d, opw_load_partial_f32(query + d, size - d),
+                                            size - d);
+                position[r] = item.position + (causal ? i : 0);
+                into[r] = parts + ((item.first + i * item.stride) * kv_heads * group + h) * part;
+                if (!item.apart) memset(into[r], 0, (size_t)part * sizeof *parts);
+            }
+            int64_t seen = position[rows - 1] + 1, keys = item.end * OPW_CHUNK < seen ? item.end * OPW_CHUNK : seen;
+            for (int64_t chunk = item.chunk; chunk < item.end; chunk++) {
+                opw_pairs_attend(&unit, &model, &room, position, rows, heads, steps, item.table, head, chunk, keys);
+                for (int r = 0; r < rows * heads; r++) {
+                    if (item.apart)
+                        memcpy(into[r] + (chunk - item.chunk) * kv_heads * group * part, sums + r * part,
+                               (size_t)part * sizeof *parts);
+                    else
+                        opw_join_part(into[r], sums + r * part, model.padded);
+                }
             }
         }
     }

@@ -170,30 +170,31 @@ static __attribute__((unused)) void OPW_POOL_NAME(OPW_OF(attend), i64)(
     }
     int64_t padded = own.padded, part = OPW_PART_HEAD + padded;
     int rows;
-    for (int64_t at = 0; at < item.count * group; at += rows) {
-        int64_t left = item.count * group - at;
-        rows = left >= OPW_QUERY_ROWS ? OPW_QUERY_ROWS : left > 4 ? 4 : (int)left;
-        int64_t position[OPW_QUERY_ROWS];
-        float *into[OPW_QUERY_ROWS];
-        for (int r = 0; r < rows; r++) {
-            int64_t i = (at + r) / group, g = (at + r) % group;
-            const float *query = queries + ((item.token + i) * kv_heads * group + item.head * group + g) * size;
-            for (int64_t d = 0; d < size; d++) tile[d * rows + r] = query[d];
-            position[r] = item.position + (causal ? i : 0);
-            into[r] = parts + (((item.first + i * item.stride) * kv_heads + item.head) * group + g) * part;
-            if (!item.apart) memset(into[r], 0, (size_t)part * sizeof *parts);
-        }
-        for (int64_t chunk = item.chunk; chunk < item.end; chunk++) {
-            OPW_OF(opw_attend_chunk)(&own, tile, position, rows, item.table, item.head, chunk, scores, sums);
+    for (int64_t head = item.head; head < item.head + item.heads; head++)
+        for (int64_t at = 0; at < item.count * group; at += rows) {
+            int64_t left = item.count * group - at;
+            rows = left >= OPW_QUERY_ROWS ? OPW_QUERY_ROWS : left > 4 ? 4 : (int)left;
+            int64_t position[OPW_QUERY_ROWS];
+            float *into[OPW_QUERY_ROWS];
             for (int r = 0; r < rows; r++) {
-                if (item.apart)
-                    memcpy(into[r] + (chunk - item.chunk) * kv_heads * group * part, sums + r * part,
-                           (size_t)part * sizeof *parts);
-                else
-                    opw_join_part(into[r], sums + r * part, padded);
+                int64_t i = (at + r) / group, g = (at + r) % group;
+                const float *query = queries + ((item.token + i) * kv_heads * group + head * group + g) * size;
+                for (int64_t d = 0; d < size; d++) tile[d * rows + r] = query[d];
+                position[r] = item.position + (causal ? i : 0);
+                into[r] = parts + (((item.first + i * item.stride) * kv_heads + head) * group + g) * part;
+                if (!item.apart) memset(into[r], 0, (size_t)part * sizeof *parts);
+            }
+            for (int64_t chunk = item.chunk; chunk < item.end; chunk++) {
+                OPW_OF(opw_attend_chunk)(&own, tile, position, rows, item.table, head, chunk, scores, sums);
+                for (int r = 0; r < rows; r++) {
+                    if (item.apart)
+                        memcpy(into[r] + (chunk - item.chunk) * kv_heads * group * part, sums + r * part,
+                               (size_t)part * sizeof *parts);
+                    else
+                        opw_join_part(into[r], sums + r * part, padded);
+                }
             }
         }
-    }
 }
 
 #undef OPW_BY_ROWS
