@@ -63,6 +63,25 @@ OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) {
 OPW_INLINE vi32 opw_dot4s_add_i32(vi32 sum, vi32 x, vi32 y) { return opw_dot4_add_i32(sum, x, y); }
 #endif
 
+/* sum + x * y in the lower half of the lanes, anything in the upper one: where a processor computes two instructions of
+ * 256 bits in the time of one of 512. By name, as compilers would else have the sum in another register than the product
+ * (clang 21), and run short of them. A factor that registers of either length multiply is held in one: else all lanes of
+ * a load of one element are made twice. */
+#if defined(OPW_AVX512)
+#define OPW_LOWER(v) _mm512_castsi512_si256((__m512i)(v))
+OPW_INLINE vf32 opw_multiply_add_half_f32(vf32 sum, vf32 x, vf32 y) {
+    __m256i low = OPW_LOWER(sum);
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(low) : "v"(OPW_LOWER(x)), "v"(OPW_LOWER(y)));
+    return (vf32)_mm512_castsi256_si512(low);
+}
+OPW_INLINE vi32 opw_held_i32(vi32 x) { __asm__("" : "+v"(x)); return x; }
+OPW_INLINE vf32 opw_held_f32(vf32 x) { __asm__("" : "+v"(x)); return x; }
+#else
+OPW_INLINE vf32 opw_multiply_add_half_f32(vf32 sum, vf32 x, vf32 y) { return sum + x * y; }
+OPW_INLINE vi32 opw_held_i32(vi32 x) { return x; }
+OPW_INLINE vf32 opw_held_f32(vf32 x) { return x; }
+#endif
+
 /* dot4_add_half and the like: the same in the lower half of the lanes, anything in the upper one, which no one reads.
  * See opw_multiply_add_half_f32. */
 #if defined(OPW_AVX512) && defined(__AVX512VNNI__)

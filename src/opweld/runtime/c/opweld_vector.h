@@ -385,25 +385,6 @@ OPW_DTYPES(OPW_DEFINE_CAST_ALL)
 OPW_DTYPES(OPW_DEFINE_CAST_BOOL)
 OPW_INLINE vi32 opw_convert_b8_b8(vi32 mask) { return mask; }
 
-/* sum + x * y in the lower half of the lanes, anything in the upper one: where a processor computes two instructions of
- * 256 bits in the time of one of 512. By name, as compilers would else have the sum in another register than the product
- * (clang 21), and run short of them. A factor that registers of either length multiply is held in one: else all lanes of
- * a load of one element are made twice. */
-#if defined(OPW_AVX512)
-#define OPW_LOWER(v) _mm512_castsi512_si256((__m512i)(v))
-OPW_INLINE vf32 opw_multiply_add_half_f32(vf32 sum, vf32 x, vf32 y) {
-    __m256i low = OPW_LOWER(sum);
-    __asm__("vfmadd231ps %2, %1, %0" : "+v"(low) : "v"(OPW_LOWER(x)), "v"(OPW_LOWER(y)));
-    return (vf32)_mm512_castsi256_si512(low);
-}
-OPW_INLINE vi32 opw_held_i32(vi32 x) { __asm__("" : "+v"(x)); return x; }
-OPW_INLINE vf32 opw_held_f32(vf32 x) { __asm__("" : "+v"(x)); return x; }
-#else
-OPW_INLINE vf32 opw_multiply_add_half_f32(vf32 sum, vf32 x, vf32 y) { return sum + x * y; }
-OPW_INLINE vi32 opw_held_i32(vi32 x) { return x; }
-OPW_INLINE vf32 opw_held_f32(vf32 x) { return x; }
-#endif
-
 /* Integers as bytes that saturate: opw_narrow_i32_u8 of a vector; opw_store_narrow_2_u8 and opw_store_narrow_4_u8 store
  * those of vectors side by side. Two vectors are packed to 16 bits, four to bytes, each time with saturation and within
  * 16 bytes of a register, whose words of four bytes a permutation brings into order. */
