@@ -13,8 +13,6 @@ its initial value.
 
 from __future__ import annotations
 
-import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -100,7 +98,7 @@ def loop_parts(node: ir.Node, name: Callable[[str], str], copy: ir.Graph | None 
     made.known(inner, np.array(True))
     states = list(zip(body.inputs[2:], initial, body.outputs[1:], strict=False))
     same = {node.outputs[0]: required(node, 0) for node in body if node.op_type == "Identity"}
-    kept = [resolved(same, following) is state for state, _, following in states]
+    changed = [moves for moves in states if resolved(same, moves[2]) is not moves[0]]
     return LoopParts(
         node,
         body,
@@ -109,8 +107,8 @@ def loop_parts(node: ir.Node, name: Callable[[str], str], copy: ir.Graph | None 
         made.value("go"),
         first_go,
         next_go,
-        ((iteration, zero, next_iteration), *itertools.compress(states, map(operator.not_, kept))),
-        tuple((state, begins) for state, begins, _ in itertools.compress(states, kept)),
+        ((iteration, zero, next_iteration), *changed),
+        tuple(moves[:2] for moves in states if moves not in changed),
         tuple(zip(node.outputs, body.inputs[2:], strict=False)),
         tuple(zip(node.outputs[len(initial) :], body.outputs[1 + len(initial) :], strict=True)),
         made.facts,

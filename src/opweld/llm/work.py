@@ -94,25 +94,12 @@ def work_of(spans: Sequence[Span], block: int, kv_heads: int, division: Division
             shares = min(chunks, _shares(kv_heads, threads)) if few and threads > 1 and count <= queries else 1
             heads = 1
         stride = chunks if shares > 1 else 1
+        first = start if causal else last
         for head in range(0, kv_heads, heads):
             if shares > 1:
                 for share in range(shares):
                     chunk, end = share * chunks // shares, (share + 1) * chunks // shares
-                    rows.append(
-                        (
-                            token,
-                            count,
-                            start if causal else last,
-                            table,
-                            head,
-                            chunk,
-                            end,
-                            part + chunk,
-                            stride,
-                            1,
-                            heads,
-                        )
-                    )
+                    rows.append((token, count, first, table, head, chunk, end, part + chunk, stride, 1, heads))
                 continue
             for i in range(0, count, queries):
                 size = min(queries, count - i)

@@ -255,10 +255,15 @@ def steps_at_once(extent: int, height: int, vectors: int, target: Target) -> int
     return min(sizes, key=lambda size: extent // size * whole + extent % size * rest)
 
 
+def _ends_half(lanes: int, target: Target) -> bool:
+    """Whether of the last vector half exists at most."""
+    whole = target.vector_lanes_f32
+    return 0 < lanes % whole <= whole // 2
+
+
 def spared_of(lanes: int, target: Target) -> float:
     """What is saved of the time of a vector of products as of the last one half exists at most."""
-    whole = target.vector_lanes_f32
-    return 0.5 if core_of(target).halves and 0 < lanes % whole <= whole // 2 else 0.0
+    return 0.5 if core_of(target).halves and _ends_half(lanes, target) else 0.0
 
 
 def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, float]:
@@ -357,7 +362,7 @@ def most_rows_of(lanes: int | None, vectors: int, dtype: DType, target: Target) 
     multiplied in registers of half the length (`Accumulators`), beside others in whole ones."""
     whole = target.vector_lanes_f32
     rest = 0 if lanes is None or target.vector_bytes < 64 else lanes % (vectors * whole)
-    mixed = rest > whole and 0 < rest % whole <= whole // 2
+    mixed = rest > whole and _ends_half(rest, target)
     return max(1, most_rows(vectors, dtype, target) - 2 * mixed)
 
 

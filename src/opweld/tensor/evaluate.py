@@ -293,8 +293,7 @@ class Evaluator:
         assert node.fill is not None
         fill = self.memo[node.fill]
         chosen = where(mask, gathered, fill)
-        faults = guard_faults
-        faults = worst(faults, _either(mask, load_faults, fill.faults))
+        faults = worst(guard_faults, _either(mask, load_faults, fill.faults))
         return Cells(chosen.array, chosen.axes, faults)
 
     def _guards(self, guards: tuple[Dim, ...]) -> tuple[Cells | None, Cells | None]:

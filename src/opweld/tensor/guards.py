@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
+from typing import TypeAlias
 
 from opweld.tensor.dim import Dim, Value, atoms_of
 from opweld.tensor.expr import dims_of, walk
 
+Groups: TypeAlias = tuple[tuple[Dim, ...], ...]
+"""Guards, each to be tested where those of earlier groups hold."""
 
-def in_turn(guards: Iterable[Dim]) -> tuple[tuple[Dim, ...], ...]:
-    """The guards in groups, each to be tested where those of earlier groups hold.
+
+def in_turn(guards: Iterable[Dim]) -> Groups:
+    """The guards in groups.
 
     A guard may depend on indices that are read at run time, from where only the others may say that there is
     something: of `x[v[i - 2]] if i - 2 >= 0, 4 - v[i - 2] >= 0` the second one is no question where the first fails."""
-    ordered = sorted(guards, key=_reads)
-    return tuple(tuple(group) for _, group in groupby(ordered, _reads))
+    found: dict[int, list[Dim]] = {}
+    for guard in guards:
+        found.setdefault(_reads(guard), []).append(guard)
+    return tuple(tuple(found[reads]) for reads in sorted(found))
 
 
 def _reads(dim: Dim) -> int:

@@ -267,8 +267,9 @@ class Indices:
         """(guards to test once for all lanes, those to test for each). What reads memory is tested for each that
         exists, where some may not: for none of them there need be anything to read."""
         masked = active.mask is not None
-        each = {g: self._dependence.dim_varies(g) or (masked and bool(self._dependence.dim_reads(g))) for g in guards}
-        return tuple(g for g in guards if not each[g]), tuple(g for g in guards if each[g])
+        about = self._dependence
+        each = tuple(g for g in guards if about.dim_varies(g) or (masked and about.dim_reads(g)))
+        return tuple(g for g in guards if g not in each), each
 
     def restrict(self, active: Active, guards: tuple[Dim, ...]) -> Active:
         """The lanes for which, in addition, no guard is negative."""

@@ -31,7 +31,7 @@ from opweld.codegen.c.vector import (
 from opweld.tensor.dim import ONE, ZERO, Dim, Monomial, nonnegative, upper_constant
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Const, Expr, Load
-from opweld.tensor.guards import in_turn
+from opweld.tensor.guards import Groups, in_turn
 from opweld.tile.tile import reads
 
 _ZERO_BYTES = 16384  # of opw_zeros in opweld_kernel.h
@@ -161,9 +161,6 @@ class Addresses:
         loop = self._scopes.innermost_loop()
         return loop is not None and self._integers.depth_of(monomial) >= loop.depth
 
-
-Groups = tuple[tuple[Dim, ...], ...]
-"""Guards as `in_turn` answers them."""
 
 Either = Callable[[Load, Active, Expression, Callable[[], Expression], Callable[[], Expression]], Name]
 """Writes a branch: (what it computes, lanes, condition, what either side writes) -> the variable they assign."""

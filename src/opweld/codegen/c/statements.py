@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from opweld.codegen.c.integers import ALL, Active
-from opweld.codegen.c.memory import Groups, Memory, memory_call
+from opweld.codegen.c.memory import Memory, memory_call
 from opweld.codegen.c.operators import (
     REDUCE_INFIX,
     across_lanes,
@@ -36,7 +36,7 @@ from opweld.codegen.c.vector import (
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, cast, index
-from opweld.tensor.guards import in_turn
+from opweld.tensor.guards import Groups, in_turn
 from opweld.tensor.operators import WORDS, neutral
 from opweld.tensor.rounding import saturated
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
