@@ -18,6 +18,7 @@ from opweld.frontend.torch.builder import elements
 from opweld.frontend.torch.decompositions import decompositions
 from opweld.frontend.torch.imported import Imported
 from opweld.frontend.torch.importer import Importer, dim_of
+from opweld.frontend.torch.recurrent import recurrences_kept
 from opweld.frontend.torch.size_guards import size_guards
 from opweld.frontend.torch.untraced import untraced
 
@@ -38,7 +39,7 @@ def exported(module: torch.nn.Module, example_inputs: Any, dynamic_shapes: Any) 
     kwargs = dict(cast("Mapping[str, Any]", example_inputs)) if isinstance(example_inputs, Mapping) else {}
     args = () if kwargs else tuple(elements(example_inputs))
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), recurrences_kept():
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:  # torch.export's errors have no common class

@@ -243,26 +243,6 @@ def _roll(b: Builder, x: Value, shift: int, axis: int, known: Any) -> Value:
     return b.op("Gather", x, shifted, axis=axis)
 
 
-@aten("col2im.default")
-def col2im(
-    b: Builder,
-    x: Value,
-    output_size: Sequence[Size],
-    kernel_size: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
-) -> Value:
-    """Columns of sliding blocks summed into an image."""
-    alone = b.rank(x) == 2
-    first = b.constant([0], DType.I64)
-    columns = b.op("Unsqueeze", x, first) if alone else x
-    sizes = b.ints(output_size), b.ints(kernel_size)
-    pads = [*padding, *padding]
-    y = b.op("Col2Im", columns, *sizes, dilations=list(dilation), pads=pads, strides=list(stride))
-    return b.op("Squeeze", y, first) if alone else y
-
-
 @aten("repeat.default")
 def repeat(b: Builder, x: Value, repeats: Sequence[Size]) -> Value:
     """Copies along each axis."""
@@ -507,18 +487,3 @@ def _computed_places(b: Builder, size: Sequence[Size], stride: Sequence[Size], o
 def _along(axis: int, size: int, rank: int) -> list[int]:
     """Sizes of 1 but for that of an axis."""
     return [size if own == axis else 1 for own in range(rank)]
-
-
-@aten("unfold.default", "unfold_copy.default")
-def unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value:
-    """Windows along an axis, as a new last axis."""
-    rank = b.rank(x)
-    if not rank:
-        return b.reshape(x, [1])
-    axis = b.axis(dimension, rank)
-    count = b.made.shape[axis]
-    if not isinstance(count, int):
-        raise UnsupportedError(f"node {b.name!r}: windows along an axis of symbolic size")
-    places = step * np.arange(count)[:, None] + np.arange(size)[None, :]
-    found = b.op("Gather", x, b.constant(places.astype(np.int64)), axis=axis)
-    return b.op("Transpose", found, perm=[*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])

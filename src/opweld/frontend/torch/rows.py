@@ -33,10 +33,12 @@ _FAMILIES = (
     "pools",
     "products",
     "quantized",
+    "recurrent",
     "reductions",
     "resampling",
     "segments",
     "triangular",
+    "windows",
 )
 _rows: dict[str, Row] = {}
 
