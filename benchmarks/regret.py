@@ -7,13 +7,15 @@
     python -m benchmarks.regret --json FILE                      all figures as JSON
 
 Of each shape, every legal alternative of every decision about its schedules is compiled on its own (what is decided
-after it follows from it), and timed in turns with what was taken. `regret` is how much longer what was taken needs than
-the fastest; `rank` is Spearman's correlation between what is predicted and what is measured of all that was tried.
+after it follows from it), and timed in turns with what was taken; those of the same code once. `regret` is how much
+longer what was taken needs than the fastest; `rank` is Spearman's correlation between what is predicted and what is
+measured of all that was tried.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import statistics
@@ -103,19 +105,32 @@ def alternatives(account: Any, rules: Sequence[str]) -> list[tuple[str, Mapping[
     return found
 
 
+def code_of(artifact: Path) -> bytes:
+    """A digest of the code of an artifact's kernels, and of its weights as they lie there."""
+    digest = hashlib.sha256()
+    for file in (*sorted(artifact.glob("source/kernels_*.c")), *artifact.glob("weights.bin")):
+        digest.update(file.read_bytes())
+    return digest.digest()
+
+
 def candidates(shape: str, folder: Path, target: ProcessorName, rules: Sequence[str]) -> list[tuple[str, float, Any]]:
-    """(change, predicted seconds, compiled model) of what is taken, and of what can be."""
+    """(change, predicted seconds, compiled model) of what is taken, and of what can be, each code once: the faster of
+    two that are the same is so by luck."""
     model = folder / "kernel.onnx"
     onnx.save((SHAPES | LARGE)[shape](), model)
     taken = opweld.compile(str(model), target=target, threads=1)
     account = account_of(taken.path)
     made = [("taken", sum(kernel.seconds for kernel in account.kernels), taken)]
+    codes = {code_of(taken.path)}
     for change, pins in alternatives(account, rules):
         try:
             other = opweld.compile(str(model), target=target, threads=1, pins=pins)
         except OpweldError as error:
             print(f"{shape}: {change}: {error}")
             continue
+        if (code := code_of(other.path)) in codes:
+            continue
+        codes.add(code)
         made.append((change, sum(kernel.seconds for kernel in account_of(other.path).kernels), other))
     return made
 

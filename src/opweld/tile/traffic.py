@@ -33,8 +33,17 @@ class Weights:
 
 
 def weights_of(placed: Placed) -> Weights:
-    """The constants that kernels read, as predictions of time want them."""
-    roots = {placed.storages[name].root: placed.storages[name] for name in placed.constants}
+    """The constants that kernels read, as predictions of time want them: of what is packed or transformed, that alone,
+    as what it was made from is not stored."""
+    read: set[str] = set()
+    for region in placed.regions:
+        own = set(region.inputs)
+        for tensor in region.tensors:
+            lanes = placed.lanes.get(tensor.name)
+            if lanes is not None and lanes.winograd and lanes.along is not None:
+                own = own - {lanes.along.tensor} | {lanes.winograd}
+        read |= own
+    roots = {placed.storages[name].root: placed.storages[name] for name in placed.constants if name in read}
     sizes = (int(storage.elements) * storage.dtype.bytes for storage in roots.values())
     return Weights(frozenset(roots), sum(sizes))
 

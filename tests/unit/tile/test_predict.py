@@ -189,6 +189,17 @@ lane l0: 32 at 0
     assert small.traffic < large.traffic < huge.traffic
 
 
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [(dense(8, 96, 160), 96 * 160 + 160), (convolution(64, 64, 28, 28), (16 + 9) * 64 * 64 + 64)],
+    ids=["packed", "winograd"],
+)
+def test_weights_are_counted_as_they_are_stored(text: str, elements: int) -> None:
+    """And what they were packed from or transformed is not."""
+    found = weights_of(compile_text(text, TARGET).placed)
+    assert elements * 4 <= found.bytes < elements * 4 * 1.1
+
+
 def test_what_stays_in_cache_is_brought_once() -> None:
     text = """kernel
 read b0 f32
