@@ -12,6 +12,7 @@ from opweld.compile import Model
 from opweld.errors import InputError
 from opweld.llm.angles import Angles
 from opweld.llm.config import Config
+from opweld.llm.decoding import Decoding, Limits
 from opweld.llm.padded import padded
 from opweld.llm.step import Span
 from opweld.llm.work import Division, step_feeds
@@ -48,9 +49,13 @@ class CompiledRunner:
         self._division = division or Division(model.session.threads)
         # What pads a step is written to a block behind those of the sequences.
         self._state = model.new_state(dims={"blocks": blocks + self._division.padded})
+        self._logits = model.session.output_names.index("logits")
+        self._decoding: Decoding | None = None
 
     def run(self, spans: Sequence[Span]) -> NDArray[np.float32]:
         """See `Runner`. Raises InputError for tokens, positions or blocks that are not there."""
+        if self._decoding is not None and self._decoding.follow(spans):
+            return self._decoding.run()[self._logits]
         positions: list[int] = []
         wanted: list[int] = []
         for span in spans:
@@ -66,8 +71,12 @@ class CompiledRunner:
         at = feeds["positions"] if self._has_positions else feeds.pop("positions")
         for number, angles in enumerate(self._angles):
             feeds[f"cosines.{number}"], feeds[f"sines.{number}"] = angles.at(at)
-        logits: NDArray[np.float32] = self.model.run(feeds, self._state)["logits"]
-        return logits[: len(wanted)]
+        session = self.model.session
+        if len(wanted) == len(positions) == len(spans) and not division.padded:
+            limits = Limits(self.vocabulary, self.block_size, self.context)
+            self._decoding = Decoding(spans, feeds, self._angles, limits, lambda own: session.bind(own, self._state))
+            return self._decoding.run()[self._logits]
+        return session.run(feeds, self._state)[self._logits][: len(wanted)]
 
     def memory(self) -> Mapping[str, Array]:
         """The pools of keys and values, by name, as they lie in memory, where the next step changes them; of a GPU a

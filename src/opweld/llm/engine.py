@@ -223,4 +223,4 @@ def span(item: Work) -> Span:
     """What the runner computes for it: the next known tokens, and drafts behind them."""
     sequence = item.sequence
     tokens = sequence.tokens[sequence.computed : sequence.computed + item.count]
-    return Span((*tokens, *item.drafts), sequence.computed, tuple(sequence.table.blocks), item.outputs)
+    return Span((*tokens, *item.drafts), sequence.computed, sequence.table.blocks, item.outputs)

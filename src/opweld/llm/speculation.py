@@ -153,7 +153,7 @@ class DraftModel:
     def _next(self, item: Work) -> Span:
         draft = self._drafts[item.sequence]
         last = item.drafts[-1] if item.drafts else item.sequence.tokens[-1]
-        return Span((last,), len(draft.tokens), tuple(draft.table.blocks))
+        return Span((last,), len(draft.tokens), draft.table.blocks)
 
     def _computed(self, item: Work) -> None:
         draft = self._drafts[item.sequence]

@@ -15,7 +15,7 @@ from opweld.errors import ArtifactError, AssumptionError
 from opweld.runtime import dtypes
 from opweld.runtime.bind import Module, Plan, describe, runtime_error
 from opweld.runtime.library import MESSAGE_BYTES, OK, address
-from opweld.runtime.native_state import NativeState
+from opweld.runtime.native_state import BoundRun, NativeState
 from opweld.runtime.opened import Choose, Opened
 from opweld.runtime.outputs import Outputs
 from opweld.runtime.plan import Array, Entered, PlanDescription, Seen
@@ -155,6 +155,11 @@ class Native(Opened):
         _, outputs = self._begin(arrays, state)
         state.run(outputs)
         return outputs
+
+    def bind_state(self, arrays: list[Array], state: State) -> BoundRun:
+        """See `Opened`: it is bound anew where that depends on more than shapes."""
+        assert isinstance(state, NativeState)
+        return state.bind(arrays, self.threads, self._outputs.make)
 
     def clocked_state(self, arrays: list[Array], state: State) -> tuple[list[Array], PlanDescription, Clocked]:
         """See `Opened`: hardly slower than a run, but for the description."""

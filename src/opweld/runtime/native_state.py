@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from opweld.errors import StateError, UnsupportedError
+from opweld.errors import AssumptionError, StateError, UnsupportedError
 from opweld.runtime import dtypes
 from opweld.runtime.bind import Module, runtime_error
 from opweld.runtime.library import MESSAGE_BYTES, OK, STATE_BUSY, STATE_LOST, Tensor, address
@@ -22,6 +23,9 @@ if TYPE_CHECKING:  # which makes states
 
 Kinds: TypeAlias = "tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]"
 """Shape and dtype of each output."""
+
+Make: TypeAlias = "Callable[[Kinds], list[Array]]"
+"""Returns memory for outputs."""
 
 
 class _Handle:
@@ -124,15 +128,22 @@ class NativeState(State):
         outputs are. Then comes `run`, `clocked` or `cancel`.
 
         Raises StateError where another run has it or it is lost, AssumptionError and InputError as binding does."""
-        module, shapes = self._module, tuple([array.shape for array in arrays])
+        shapes = _shapes(arrays)
         try:
             call = self._spare.pop()
         except IndexError:
             call = None
         if call is None or call.shapes != shapes:
-            call = _Call(module, arrays, shapes)
+            call = _Call(self._module, arrays, shapes)
         else:
             call.feed(arrays)
+        plan, kinds = self.begin_call(call, threads)
+        self._begun = call
+        return plan, kinds
+
+    def begin_call(self, call: _Call, threads: int) -> tuple[int, Kinds]:
+        """Like `begin`, with what a run is called with; then comes `run_call` or `cancel`."""
+        module = self._module
         status = module.library.opw_state_begin(
             self.handle, call.tensors, threads, ctypes.byref(call.plan), call.message, MESSAGE_BYTES
         )
@@ -142,8 +153,11 @@ class NativeState(State):
         kinds = call.kinds or self._opened.same_kinds(module.outputs_of(plan, module.n_outputs))
         if not self._grows:
             call.kinds = kinds
-        self._begun = call
         return plan, kinds
+
+    def bind(self, arrays: list[Array], threads: int, make: Make) -> BoundRun:
+        """Runs with these arrays. make: memory for outputs."""
+        return BoundRun(self, _Call(self._module, arrays, _shapes(arrays)), arrays, threads, make)
 
     def run(self, outputs: list[Array]) -> None:
         """Runs what was begun, and gives the state back."""
@@ -164,15 +178,57 @@ class NativeState(State):
         assert call is not None, "a run that has begun"
         for i, array in enumerate(outputs):
             call.written[i] = address(array)
+        self.run_call(call, run, *clocks)
+        self._spare[:] = (call,)
+
+    def run_call(self, call: _Call, run: Callable[..., int] | None = None, *clocks: Any) -> None:
+        """Runs what was begun with this, and gives the state back. run: the runtime's function, and more arguments."""
+        run = run or self._module.library.opw_state_run
         status = run(self.handle, call.read, call.written, *clocks, call.message, MESSAGE_BYTES)
         if status != OK:
             raise _error(status, call.message.value)
-        self._spare[:] = (call,)
 
     def cancel(self) -> None:
         """Gives the state back without a run."""
         self._begun = None
         self._module.library.opw_state_cancel(self.handle)
+
+
+class BoundRun:
+    """A run with a state that is repeated, see `Session.bind`: it is called with what was made once."""
+
+    def __init__(self, state: NativeState, call: _Call, arrays: list[Array], threads: int, make: Make) -> None:
+        self._state, self._call, self._arrays, self._threads, self._make = state, call, arrays, threads, make
+        self._kinds: Kinds | None = None
+
+    def __call__(self) -> list[Array]:
+        """The outputs."""
+        state, call = self._state, self._call
+        try:
+            _, kinds = state.begin_call(call, self._threads)
+        except AssumptionError as error:
+            state.opened.check_shapes(self._arrays)
+            raise state.opened.explained(error, self._arrays, state) from None
+        if kinds is not self._kinds or [getrefcount(owner) for owner in self._owners] != self._alone:
+            try:
+                self._take(self._make(kinds))
+            except BaseException:
+                state.cancel()
+                raise
+            self._kinds = kinds
+        state.run_call(call)
+        return [array[...] for array in self._outputs]
+
+    def _take(self, outputs: list[Array]) -> None:
+        """Has runs write to these arrays. Callers get views, each of which refers to the owner of its memory."""
+        self._outputs = outputs
+        self._owners = [array if array.base is None else array.base for array in outputs]
+        self._alone = [getrefcount(owner) for owner in self._owners]
+        self._call.written[:] = [address(array) for array in outputs]
+
+
+def _shapes(arrays: list[Array]) -> tuple[tuple[int, ...], ...]:
+    return tuple([array.shape for array in arrays])
 
 
 def _error(status: int, message: bytes) -> Exception:

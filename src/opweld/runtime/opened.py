@@ -90,6 +90,10 @@ class Opened(ABC):
         Raises what `run` does, StateError where another run has the state or it is lost."""
         self._refuse("keeps nothing between runs")
 
+    def bind_state(self, arrays: list[Array], state: State) -> Callable[[], list[Array]]:
+        """Runs as `run_state` with these arrays, to be called again and again; see `Session.bind`."""
+        return lambda: self.run_state(arrays, state)
+
     def clocked_state(self, arrays: list[Array], state: State) -> tuple[list[Array], PlanDescription, Clocked]:
         """Like `run_state`, with the plan of the run and the clocks of its steps. Raises UnsupportedError too if not
         available."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -84,6 +84,19 @@ class Session:
             return self._compute(feeds)
         numbers = Numbers(self.structure.texts)
         return self._put_together(self._compute(take_apart(self.structure.inputs, feeds, numbers)), numbers)
+
+    def bind(self, feeds: Mapping[str, Array], state: State) -> Callable[[], list[Array]]:
+        """A run of a model with states whose inputs stay where they are: each call is `run(feeds, state)` with what the
+        arrays hold by then, and leaves out what was found out about them once.
+
+        Outputs are arrays that nobody refers to: new ones where those of a call before are still in use.
+
+        Raises InputError also for an array that `run` would have to copy."""
+        arrays, _ = self._feed(feeds)
+        for name, array in zip(self.input_names, arrays, strict=True):
+            if array is not feeds[name]:
+                raise InputError(f"input {name!r}: expected an array of {array.dtype} that is C-contiguous and aligned")
+        return self._opened.bind_state(arrays, self._check_state(state))
 
     def new_state(self, capacity: Capacity = None, dims: Mapping[str, int] | None = None) -> State:
         """Persistent values for runs of this session, initially zero and empty.

@@ -108,6 +108,38 @@ def test_blocks_that_no_token_sees_may_be_any() -> None:
     assert runner("gemma").window is None, "one of its layers sees all keys"
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_token_at_a_time_is_the_same_step_with_other_numbers(name: str, threads: int) -> None:
+    """Over the ends of blocks and of a chunk; what was computed before is left to its owner."""
+    model, tokens, other = runner(name, blocked=True, threads=threads), tokens_of(), tokens_of(330)
+    whole = model.run([Span(tokens[:270], 0, range(20), 270)])
+    company = model.run([Span(other, 0, range(20, 40), 330)])
+    tables = [[*range(41, 50)], [63, *range(50, 60)]]
+    model.run([Span(tokens[:230], 0, tables[0], 0), Span(other[:300], 0, tables[1], 0)])
+    steps = [
+        model.run([Span(tokens[at : at + 1], at, tables[0]), Span(other[at + 70 :][:1], at + 70, tables[1])])
+        for at in range(230, 260)
+    ]
+    alone = [model.run([Span(tokens[at : at + 1], at, tables[0])]) for at in range(260, 270)]
+    np.testing.assert_array_equal(np.stack(steps), np.stack([whole[230:260], company[300:]], axis=1))
+    np.testing.assert_array_equal(np.concatenate(alone), whole[260:])
+
+
+def test_a_step_is_not_taken_for_the_one_before() -> None:
+    model, tokens, other = runner("llama"), tokens_of(), tokens_of(330)
+    right = [model.run([Span(own[:40], 0, table, 2)]) for own, table in ((tokens, (1, 2)), (other, (3, 4)))]
+    table = [1, 2]
+    for own, blocks, expected in ((tokens, [1, 2], right[0]), (other, [3, 4], right[1]), (tokens, [1, 2], right[0])):
+        table[:] = blocks  # in place
+        for at in (38, 39):
+            np.testing.assert_array_equal(model.run([Span(own[at : at + 1], at, table)])[0], expected[at - 38])
+    for wrong in (Span((97,), 39, table), Span((-1,), 39, table)):
+        with pytest.raises(InputError, match="vocabulary"):
+            model.run([wrong])
+    assert not len(model.run([Span(tokens[39:40], 39, table, 0)]))
+
+
 @pytest.mark.parametrize("paired", [False, True])
 def test_what_other_sequences_left_in_a_block_is_not_seen(paired: bool) -> None:
     config, tokens = CONFIGS["llama"], tokens_of(40)

@@ -55,6 +55,38 @@ def test_runs_find_what_those_before_them_kept(name: str, level: Any) -> None:
     assert state.plans == 1
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_bound_run_reads_what_its_inputs_hold_and_leaves_outputs_that_are_in_use(name: str) -> None:
+    kept, shape = MODELS[name][0](), MODELS[name][1]
+    model, x = compiled(kept), np.empty(shape, np.float32)
+    state = model.new_state(capacity=12 if name == "cache" else None)
+    run = model.session.bind({"x": x}, state)
+    rows: list[Array] = []
+    answers: list[Array] = []
+    places: list[int] = []
+    for number in range(6):
+        rows.append(fed(shape, number))
+        x[...] = rows[-1]
+        (y,) = run()
+        places.append(y.ctypes.data)
+        np.testing.assert_allclose(y, kept.answer(rows), rtol=1e-5)
+        if number < 4:
+            answers.append(y[..., :1])
+        del y
+    for number, answer in enumerate(answers):
+        np.testing.assert_allclose(answer, kept.answer(rows[: number + 1])[..., :1], rtol=1e-5)
+    assert len(set(places[:5])) == 5, "parts of four are in use"
+    assert name == "cache" or places[5] == places[4], "and nothing of the fifth"
+    if name == "cache":
+        with pytest.raises(AssumptionError, match="in use: keys 12 of 12"):
+            run()
+    for wrong in (x.astype(np.float64), np.stack([x, x], -1)[..., 0]):
+        with pytest.raises(InputError, match=r"contiguous|float64"):
+            model.session.bind({"x": wrong}, state)
+    with pytest.raises(InputError, match="another session"):
+        model.session.bind({"x": x}, compiled(kept, level="none").new_state(capacity=12 if name == "cache" else None))
+
+
 def test_a_run_with_a_state_tells_the_time_of_its_steps() -> None:
     kept, shape = MODELS["cache"][0](), MODELS["cache"][1]
     model, rows = compiled(kept), [fed(shape, number) for number in range(3)]

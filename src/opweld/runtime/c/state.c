@@ -1,7 +1,8 @@
 /* States: values that live between runs, in memory of their own, which runs write in place.
  *
  * A state has plans of its own, one for the shapes of the inputs that are fed. Only one run at a time uses a state, so a
- * plan is evaluated anew in its own arrays when the state has become longer: neither memory nor pointers change. */
+ * plan is evaluated anew in its own arrays when the state has become longer: neither memory nor pointers change. Where
+ * nothing but shapes counts, it is good as it is. */
 #define _GNU_SOURCE
 #include "runtime.h"
 
@@ -14,6 +15,7 @@ struct opw_state {
     opw_model *model;
     atomic_int busy;
     bool lost;
+    bool varies;         /* whether a plan depends on more than shapes of inputs: on values, or on lengths */
     opw_tensor *tensors; /* one a value: its memory and its shape, capacity included */
     void *memory;        /* of all values, as it was allocated */
     int64_t *lengths;
@@ -117,6 +119,8 @@ int32_t opw_state_make(opw_model *model, const opw_tensor *shapes, opw_state **m
     opw_state *state = calloc(1, sizeof *state);
     if (state) {
         state->model = model;
+        state->varies = opw_has_lengths(module);
+        for (int32_t i = 0; i < module->n_inputs; i++) state->varies |= module->inputs[i].by_value != 0;
         state->tensors = calloc(n, sizeof *state->tensors);
         state->lengths = calloc(n, sizeof *state->lengths);
         state->inputs = calloc(inputs, sizeof *state->inputs);
@@ -245,6 +249,7 @@ static int32_t plan_for(opw_state *state, int32_t threads, opw_key *key, char *m
         state->made += status == OPW_OK;
         return status;
     }
+    if (!state->varies) return OPW_OK;
     /* A thread that came late to the run before may still look at the plan: then this one gets another. */
     if (atomic_load(&state->plans[0]->references) > 1) {
         drop_first(state);
