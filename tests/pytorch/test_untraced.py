@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.export import Dim
 
 import opweld
-from opweld.errors import ModelError
+from opweld.errors import ModelError, UnsupportedError
 from tests.pytorch.function import Function
 
 X = torch.ones(4, 3)
@@ -77,3 +77,11 @@ def test_dims_that_are_said_of_nothing_need_no_parts() -> None:
     with pytest.raises(ModelError, match=r"arg names \['inputs'\]") as raised:
         opweld.compile(Function(doubled).eval(), (X,), dynamic_shapes={"y": {0: "n"}})
     assert "torch.compile" not in str(raised.value)
+
+
+def test_tokens_and_sparse_constants_are_told() -> None:
+    with pytest.raises(UnsupportedError, match=r"_linalg_check_errors.* does something besides what it returns"):
+        opweld.compile(Function(torch.linalg.inv).eval(), (torch.eye(3),))
+    sparse = torch.eye(4).to_sparse()
+    with pytest.raises(UnsupportedError, match=r"layout torch\.sparse_coo; give a dense one"):
+        opweld.compile(Function(lambda x: torch.sparse.mm(sparse, x)).eval(), (X,))

@@ -63,6 +63,11 @@ def imported(program: ExportedProgram, dynamic_shapes: Any = None, name: str = "
         dynamic_shapes: what the program was exported with: its dims name the symbols.
 
     Raises UnsupportedError naming node, operator and line."""
+    for target, tensor in {**program.state_dict, **program.constants}.items():
+        if isinstance(tensor, torch.Tensor) and tensor.layout is not torch.strided:
+            raise UnsupportedError(
+                f"{target!r} is stored in layout {tensor.layout}; give a dense one, as by to_dense()"
+            )
     with torch.no_grad(), warnings.catch_warnings(), messages_given(program.graph_module):
         warnings.simplefilter("ignore")
         functional = program.run_decompositions(decompositions())
@@ -77,6 +82,8 @@ def imported(program: ExportedProgram, dynamic_shapes: Any = None, name: str = "
             names[spec.arg.name] = str(spec.target)
         elif spec.kind in _STORED:
             parameters[spec.arg.name] = stored[str(spec.target)]
+        elif spec.kind is InputKind.TOKEN:
+            raise UnsupportedError(_effects(functional.graph))
         elif spec.kind is not InputKind.USER_INPUT:
             raise UnsupportedError(f"input {spec.arg.name!r} is a {spec.kind.name.lower()}, which is not supported yet")
     public = iter(output_names(program.call_spec.out_spec))
@@ -98,6 +105,17 @@ def imported(program: ExportedProgram, dynamic_shapes: Any = None, name: str = "
         functional.graph, functional.graph_module, outputs, ends, asserted, size_guards(program)
     )
     return Imported(graph, nodes, name)
+
+
+def _effects(graph: torch.fx.Graph) -> str:
+    """Why a program has tokens."""
+    calls = [node for node in graph.nodes if str(node.target) == "with_effects"]
+    told = ", ".join(dict.fromkeys(str(node.args[1]) for node in calls)) or "an operator"
+    return (
+        f"{told} does something besides what it returns, as prints and checks of errors do, so that torch.export hands "
+        "a token from one such call to the next; an artifact has none. Compile a part of the module without it, or "
+        'call torch.compile(module, backend="opweld"), which leaves it in eager mode'
+    )
 
 
 def is_value(returned: Any) -> bool:

@@ -21,6 +21,7 @@ from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, jo
 from opweld.frontend.torch.control import cond, while_loop
 from opweld.frontend.torch.convention import hint
 from opweld.frontend.torch.dtypes import as_array, dtype_of
+from opweld.frontend.torch.flex import flex_attention
 from opweld.frontend.torch.narrow import narrowed_once
 from opweld.frontend.torch.rows import rows
 from opweld.frontend.torch.size_guards import SizeGuard
@@ -154,6 +155,11 @@ class Importer:
         made = node.meta["val"]
         if not node.users and not isinstance(made, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
             return made  # an argument that is a constant to torch.export, which put it in where it is read
+        if isinstance(made, torch.SymInt) and made.node.is_nested_int():
+            raise UnsupportedError(
+                f"input {node.name!r} is the length of a nested tensor, which is no number; such tensors stay in eager "
+                "mode, their values() and offsets() need not"
+            )
         if isinstance(made, torch.SymInt) and (found := self._size(node, made)) is not None:
             return found
         value = Value(self._builder.unique(self._names.get(node.name, node.name)), *self._declared(node, made))
@@ -319,6 +325,9 @@ class Importer:
                 test, step, carried, others = arguments
                 states = [self._tensor(value) for value in carried]
                 made = while_loop(self._builder, self._returned, self._state, test, step, states, others)
+            elif name == "flex_attention":
+                body, operands = flex_attention(node)
+                return self._body(body, [self._argument(operand) for operand in operands])
             else:
                 return self._wrapped(node, arguments)
         except UnsupportedError as error:
