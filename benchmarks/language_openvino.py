@@ -1,6 +1,7 @@
 """A language model beside OpenVINO GenAI, by turns in one process: prompts, decoding, and eight clients at once.
 
     python -m benchmarks.language_openvino single --threads 1 2     a prompt of 505, 32 tokens behind 125
+    python -m benchmarks.language_openvino single --prompts --contexts 4096 --rounds 1
     python -m benchmarks.language_openvino clients --rounds 3       prompts of 200 to 2,000, answers of 100 tokens
 
 `pip install openvino-genai==2026.4.1.0`. Both read the same GGUF file; tokens of prompts are random, no prompt comes
@@ -47,6 +48,8 @@ def main() -> None:
     parser.add_argument("--precision", choices=get_args(Precision), nargs="+", default=["int8"])
     parser.add_argument("--threads", type=int, nargs="+", default=[2])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompts", type=int, nargs="*", default=[505], help="lengths of prompts of one request")
+    parser.add_argument("--contexts", type=int, nargs="*", default=[125], help="and of those that it decodes behind")
     parser.add_argument("--batch", type=int, nargs="+", default=[256, 2048], help="tokens of a step of OpenVINO")
     parser.add_argument("--budget", type=int, nargs="+", default=[Settings().budget], help="and of opweld")
     given = parser.parse_args()
@@ -60,7 +63,9 @@ def main() -> None:
         runtimes |= {f"OpenVINO, {batch}": _openvino_batches(model, threads, batch) for batch in given.batch}
         if given.part == "single":
             runtimes |= {f"OpenVINO, {one}": _openvino_generate(model, threads, one) for one in ("SDPA", "PA")}
-        (single if given.part == "single" else clients)(runtimes, threads, given.rounds)
+            single(runtimes, threads, given.rounds, given.prompts, given.contexts)
+        else:
+            clients(runtimes, threads, given.rounds)
 
 
 def _opweld(loaded: Loaded, budget: int) -> Answering:
@@ -149,18 +154,21 @@ def _print_defaults() -> None:
     print("OpenVINO:", ", ".join(f"{name} {compiled.get_property(name)}" for name in names), flush=True)
 
 
-def single(runtimes: dict[str, Answering], threads: int, rounds: int) -> None:
-    """Tokens a second of a prompt of 505, and behind 125; medians of rounds of two prompts and 32 tokens."""
+def single(
+    runtimes: dict[str, Answering], threads: int, rounds: int, prompts: Sequence[int], contexts: Sequence[int]
+) -> None:
+    """Tokens a second of prompts, and behind contexts, of these lengths; medians of rounds: two prompts, 32 tokens."""
     rng = np.random.default_rng(0)
     rates: dict[tuple[str, str], list[float]] = {}
     for number in range(rounds + 1):  # the first one is not counted
         for name, answer in runtimes.items():
             time.sleep(PAUSE)
-            for _ in range(2):
-                (prompt,) = answer([_prompt(rng, 505)], 1)
-                rates.setdefault(("a prompt of 505", name), []).append(505 / prompt[0])
-            (answered,) = answer([_prompt(rng, 125)], 33)
-            rates.setdefault(("behind 125", name), []).append(32 / (answered[-1] - answered[0]))
+            for length in [length for length in prompts for _ in range(2)]:
+                (prompt,) = answer([_prompt(rng, length)], 1)
+                rates.setdefault((f"a prompt of {length}", name), []).append(length / prompt[0])
+            for length in contexts:
+                (answered,) = answer([_prompt(rng, length)], 33)
+                rates.setdefault((f"behind {length}", name), []).append(32 / (answered[-1] - answered[0]))
         if not number:
             rates.clear()
     for (title, name), found in sorted(rates.items()):
