@@ -21,7 +21,7 @@ def flex_attention(node: fx.Node) -> tuple[fx.GraphModule, list[fx.Node]]:
     operands = [own for own in leaves if isinstance(own, fx.Node) and own not in functions]
     values = [own.meta["val"] for own in operands]
 
-    definition_of: Any = math_attention
+    definition_of: Any = math_attention  # pyright: ignore[reportUnknownVariableType] - its functions have no types
 
     def definition(*given: Any) -> Any:
         now: dict[Any, Any] = {**functions, **dict(zip(operands, given, strict=True))}
