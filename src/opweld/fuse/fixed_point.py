@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from opweld.fuse.factor_prices import lanes_and_rows
-from opweld.fuse.integers import LONGEST, WORD
+from opweld.fuse.integers import WORD
 from opweld.fuse.prologues import folded
+from opweld.fuse.quantized import LONGEST
 from opweld.fuse.region import axes_in, has_words
 from opweld.ledger import Ledger
 from opweld.schedule.cost import LAUNCH, Product, core_of, fetched_product

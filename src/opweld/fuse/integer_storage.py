@@ -40,7 +40,7 @@ class IntegerStorage:
         self.made: dict[str, Constant] = {}
         self._ledger = ledger
         self._inputs = tuple(value.name for value in program.inputs)
-        self._signatures = program.signatures
+        self._signatures = dict(program.signatures)
         self._constants = {constant.name: constant for constant in program.constants}
         self._taken = set(program.signatures)
         self._names: dict[tuple[str, str], str] = {}
@@ -60,6 +60,13 @@ class IntegerStorage:
     def name(self, hint: str) -> str:
         """One that nothing has yet."""
         return unused(hint, self._taken)
+
+    def add(self, value: Tensor, constant: Constant) -> None:
+        """A value and a constant that the program has beside its own from now on."""
+        for one in (value, constant):
+            self._taken.add(one.name)
+        self._signatures[value.name] = value.dtype, value.shape
+        self._constants[constant.name] = constant
 
     def is_computed(self, name: str) -> bool:
         """Whether a value may be stored otherwise for all that read it."""

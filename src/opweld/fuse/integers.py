@@ -8,6 +8,8 @@ for all that is summed, be it in the contraction or in the tensor that it reads 
 and QLinearConv subtract). Of constant weights the sums are computed when the model is compiled; those of the other
 operand, which weights with a zero point need, are a tensor of their own.
 
+Three channels and one of zeros are a word, too (`channel_words`).
+
 Where instructions for that do not serve, as in a window, and sums are not long, floats hold the integers: what is
 summed is shifted and scaled then, not each element. With VNNI an instruction multiplies and adds integers of 16 bits,
 too: a window's are words of a single number ("singles"), and what it reads need not be made floats.
@@ -26,14 +28,16 @@ exact. What multiplies bytes as they are without VNNI, vpmaddubsw, saturates: wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from opweld.fuse.channel_words import channel_axis, in_words
 from opweld.fuse.factor_prices import lanes_and_rows
 from opweld.fuse.integer_storage import FLIPPED, IntegerStorage
 from opweld.fuse.point_sums import point_sums
 from opweld.fuse.prologues import folded
+from opweld.fuse.quantized import LARGEST, Quantized
 from opweld.fuse.region import Kind, axes_in, classify, counts_words, has_words, is_zero, reductions
 from opweld.fuse.saturation import gains_by_pairs, pairs_fit
 from opweld.fuse.steps import weights_of, without_unused
@@ -72,12 +76,8 @@ BYTES = (DType.U8, DType.I8)
 WORD, HALF = WORDS["dot4"], WORDS["dot2i"]
 REDUCE = "opweld quantize --reduce-range"
 """What makes such weights."""
-LARGEST = 2**31 - 1
-"""A sum of products, of elements minus their zero points, that an int32 holds; what is on the way to it may wrap."""
-LONGEST = LARGEST // 255**2
-"""Products of bytes whose sum an int32 holds."""
 MOST_ZERO = 255
-"""A number that is a zero point: of a byte, or what an unsigned one is moved by to be a signed one's."""
+"""A number that is a zero point: of a byte, or of an unsigned one as a signed one."""
 SAVED = 0.1
 """The part of a window of integers in float32 that making floats of these takes."""
 WHOLE = {DType.F32: 2**24, DType.F64: 2**53}
@@ -88,34 +88,6 @@ def integer_products(program: TensorProgram, expected: Expected, target: Target,
     """The program with products of quantized values, those of the steps of a recurrence too, as sums of integers where
     that is predicted to take less, each a decision in the ledger."""
     return _Integers(program, expected, target, ledger).run()
-
-
-@dataclass(frozen=True)
-class _Quantized:
-    """(integer - zero) * scale, where the integer is an element of 8 bits.
-
-    `zero` is an int32, `scale` a float; None where they are 0 and 1. `range`: the least and the greatest zero."""
-
-    element: Load
-    zero: Expr | None = None
-    scale: Expr | None = None
-    range: tuple[int, int] = (0, 0)
-
-    def shifted(self, zero: Expr, low: int, high: int) -> _Quantized:
-        """With another zero point, of a range, added to its own."""
-        added = zero if self.zero is None else simplify(binary("add", self.zero, zero))
-        return replace(self, zero=added, range=(self.range[0] + low, self.range[1] + high))
-
-    @property
-    def reach(self) -> int:
-        """The largest magnitude of the integer minus its zero."""
-        low, high = self.element.dtype.limits
-        return max(int(high) - self.range[0], self.range[1] - int(low))
-
-    @property
-    def largest(self) -> int:
-        """The largest magnitude of the integer, of its zero, and of their difference."""
-        return max(*(abs(int(x)) for x in (*self.element.dtype.limits, *self.range)), self.reach)
 
 
 class _Integers:
@@ -129,6 +101,9 @@ class _Integers:
         self._storage = IntegerStorage(program, ledger)
         self._weights = program.constant_bytes
         self._made = self._storage.made
+        self._longer: dict[str, str] = {}
+        self._copied: set[str] = set()  # of what has a channel more, whose names these are
+        self._shapes = dict(program.signatures)
 
     def run(self) -> TensorProgram:
         """The program as decided."""
@@ -146,10 +121,10 @@ class _Integers:
     def _scan(self, scan: Scan) -> Scan:
         """The recurrence with its steps as decided: they read nothing but its own weights between two times."""
         held = weights_of(scan, self._constants)
-        steps = tuple(made for step in scan.steps for made in self._item(step, held))
+        steps = tuple(made for step in scan.steps for made in self._item(step, held, steps=True))
         return scan if steps == scan.steps else replace(scan, steps=steps)
 
-    def _item(self, item: Tensor, held: int) -> tuple[Tensor, ...]:
+    def _item(self, item: Tensor, held: int, steps: bool = False) -> tuple[Tensor, ...]:
         """The tensor, of integers where that was decided, after what it needs. So many bytes of weights are read before
         its own are read again."""
         found = reductions(item.body)
@@ -168,22 +143,49 @@ class _Integers:
             return (item,)
         if not _is_of({*item.axes, *summed.axes}, w.element, w.zero, w.scale):
             return (item,)  # other weights in each step of a recurrence
-        way = self._decided(item, summed, x, w, held)
+        longer = None if steps else self._in_words(item, summed, x, w)
+        whole, copies, longer_x, longer_w = longer or (summed, (), x, w)
+        way = self._decided(item, whole, longer_x, longer_w, held, copies)
         if way == "floats":
             return (item,)
-        made_by = {
-            "whole floats": self._whole,
-            "integers": self._total,
-            "halves": self._halves,
-            "singles": self._singles,
-        }
-        make = made_by[way]
-        before, total = make(item, summed, x, w)
-        return (*before, replace(item, body=transform(item.body, lambda node: total if node is summed else None)))
+        if way in ("integers", "halves"):
+            make = self._total if way == "integers" else self._halves
+            before, total = make(item, whole, longer_x, longer_w)
+            self._copied.update(copy.name for copy in copies)
+        else:
+            make, copies = self._singles if way == "singles" else self._whole, ()
+            before, total = make(item, summed, x, w)
+        return (
+            *copies,
+            *before,
+            replace(item, body=transform(item.body, lambda node: total if node is summed else None)),
+        )
+
+    def _in_words(
+        self, item: Tensor, summed: Reduce, x: Quantized, w: Quantized
+    ) -> tuple[Reduce, tuple[Tensor, ...], Quantized, Quantized] | None:
+        """(the sum over a channel more, the copy that it reads where that is new, both operands), where an instruction
+        multiplies whole words and channels are one less (`channel_words`)."""
+        axis = channel_axis(summed, x.element, w.element, WORD)
+        if axis is None or dot_products("dot4", self._target) > 1 or not isinstance(w.zero, Const | None):
+            return None
+        dtype, shape = self._program.signatures[x.element.tensor]
+        if (picture := x.element.tensor) not in self._longer:
+            self._longer[picture] = self._storage.name(f"{picture}_words")
+        constant = self._constants[w.element.tensor]
+        names = self._longer[picture], self._storage.name(f"{constant.name}_words")
+        found = in_words(
+            summed, axis, (x.element, shape, names[0]), (w.element, constant, names[1]), w.zero, item.origin
+        )
+        self._storage.add(found.picture, found.weights)
+        self._constants[names[1]] = self._made[names[1]] = found.weights
+        self._shapes[names[0]] = dtype, found.picture.shape
+        copies = () if names[0] in self._copied else (found.picture,)
+        return found.summed, copies, replace(x, element=found.x), replace(w, element=found.w)
 
     # ------------------------------------------------------------------------------------------------- what is there
 
-    def _quantized(self, value: Expr, summed: Reduce) -> _Quantized | None:
+    def _quantized(self, value: Expr, summed: Reduce) -> Quantized | None:
         """A float as a quantized value, or None: what scales and shifts it is the same for all that is summed."""
         if isinstance(value, Cast):
             return self._shifted(value.x, summed)
@@ -204,10 +206,10 @@ class _Integers:
                     return found.shifted(*zero) if value.op == "sub" else found.shifted(_negated(number), -high, -low)
         return None
 
-    def _shifted(self, value: Expr, summed: Reduce) -> _Quantized | None:
+    def _shifted(self, value: Expr, summed: Reduce) -> Quantized | None:
         """An integer as a quantized value of scale 1."""
         if isinstance(value, Load):
-            return _Quantized(value) if value.dtype in BYTES else self._shifted_in(value, summed)
+            return Quantized(value) if value.dtype in BYTES else self._shifted_in(value, summed)
         if isinstance(value, Cast) and value.dtype is DType.I32:
             return self._shifted(value.x, summed)
         if not isinstance(value, Binary) or value.op != "sub" or value.dtype is not DType.I32:
@@ -217,7 +219,7 @@ class _Integers:
         found, zero = self._shifted(value.x, summed), self._zero(value.y)
         return None if found is None or zero is None else found.shifted(*zero)
 
-    def _shifted_in(self, site: Load, summed: Reduce) -> _Quantized | None:
+    def _shifted_in(self, site: Load, summed: Reduce) -> Quantized | None:
         """What a load of a tensor of integers stands for."""
         tensor = self._tensors.get(site.tensor)
         if tensor is None or site.dtype is not DType.I32 or site.guards or reductions(tensor.body):
@@ -239,7 +241,7 @@ class _Integers:
             return cast(value.x, DType.I32), int(low), int(high)
         return None
 
-    def _read(self, site: Load, summed: Reduce) -> _Quantized | None:
+    def _read(self, site: Load, summed: Reduce) -> Quantized | None:
         """What a load of a tensor stands for that dequantizes another one; where it is guarded, its fill is zero, and
         so is what the zero point stands for."""
         tensor = self._tensors.get(site.tensor)
@@ -261,7 +263,7 @@ class _Integers:
             return None
         return replace(found, element=load(element.tensor, element.dtype, element.indices, site.guards, fill))
 
-    def _is_finite(self, value: _Quantized) -> bool:
+    def _is_finite(self, value: Quantized) -> bool:
         """Whether no constant scale is an infinity or a NaN, of which products and sums of them make different ones."""
         nodes = () if value.scale is None else tuple(walk(value.scale))
         if not all(math.isfinite(node.value) for node in nodes if isinstance(node, Const)):
@@ -271,8 +273,10 @@ class _Integers:
 
     # ------------------------------------------------------------------------------------------------- the decision
 
-    def _decided(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized, held: int) -> str:
-        """What the sum is made of: floats, integers, or whole floats."""
+    def _decided(
+        self, item: Tensor, summed: Reduce, x: Quantized, w: Quantized, held: int, copies: tuple[Tensor, ...]
+    ) -> str:
+        """What the sum is made of: floats, integers, or whole floats. `copies`: what words are read from."""
         count = self._expected.product(axis.extent for axis in summed.axes)
         known = product(axis.extent for axis in summed.axes).constant
         failed: dict[str, int | str] = {}
@@ -315,8 +319,9 @@ class _Integers:
         shared = lane if kind is Kind.CONTRACTION else 1
         shifts = 2 * count * self._expected.product(item.shape) / shared / self._target.vector_lanes_f32
         shifted = shifts / core_of(self._target).products / core_of(self._target).hertz
-        words = fetched_product(bytes_, elements, held)
-        doubled = fetched_product(halves, 2 * elements, max(held, 2 * elements)) + self._stored_wide(x.element)
+        copied = sum(LAUNCH + traffic(2 * self._expected.product(copy.shape), self._target) for copy in copies)
+        words = fetched_product(bytes_, elements, held) + copied
+        doubled = fetched_product(halves, 2 * elements, max(held, 2 * elements)) + copied + self._stored_wide(x.element)
         whole = fetched_product(floats, 4 * elements, max(held, 4 * elements))
         one = replace(floats, dtype=DType.I32, dot="dot2i")
         singles = fetched_product(one, 4 * elements, max(held, 4 * elements)) * (1 - SAVED)
@@ -330,7 +335,8 @@ class _Integers:
             alternatives.append(Alternative("singles", seconds=None if "singles" in failed else singles))
         best = cheapest(alternatives).name
         reasons = {
-            "integers": f"{WORD} products of bytes are summed at once",
+            "integers": f"{WORD} products of bytes are summed at once"
+            + (f", of {copies[0].name}, which has a channel of zeros more" if copies else ""),
             "halves": f"{HALF} products are summed at once of bytes that are stored with 16 bits; {WORD} would be of "
             f"weights that cannot saturate ({REDUCE})",
             "whole floats": "sums of integers, which floats hold exactly: elements are not shifted and scaled",
@@ -347,7 +353,7 @@ class _Integers:
             failed=failed,
         )
 
-    def _pairs_fit(self, summed: Reduce, w: _Quantized) -> bool:
+    def _pairs_fit(self, summed: Reduce, w: Quantized) -> bool:
         """Whether the target gains by weights whose pairs fit, and these are such."""
         if not gains_by_pairs(self._target):
             return False
@@ -360,12 +366,12 @@ class _Integers:
 
     def _stored_wide(self, element: Load) -> float:
         """Seconds that storing the elements of a value with 16 bits takes more, and copying those that others see."""
-        size = self._expected.product(self._program.signatures[element.tensor][1])
+        size = self._expected.product(self._shapes[element.tensor][1])
         if self._storage.is_computed(element.tensor):
             return traffic(size, self._target)
         return LAUNCH + traffic(3 * size, self._target)
 
-    def _beyond_weights(self, item: Tensor, w: _Quantized) -> str | None:
+    def _beyond_weights(self, item: Tensor, w: Quantized) -> str | None:
         """Why the sums of weights that zero points are multiplied by cannot be stored: there is one for each position,
         not for each channel, as where a transposed convolution takes other weights at odd positions than at even."""
         own = product(axis.extent for axis in item.axes if axis in axes_in(w.element)).constant
@@ -375,7 +381,7 @@ class _Integers:
 
     # ---------------------------------------------------------------------------------------------------- the result
 
-    def _total(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
+    def _total(self, item: Tensor, summed: Reduce, x: Quantized, w: Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The sum of products, without zero points and scaled; and the tensors that it needs."""
         if x.element.dtype is DType.I8:
             x = x.shifted(const(FLIPPED, DType.I32), FLIPPED, FLIPPED)
@@ -384,7 +390,7 @@ class _Integers:
         weight = cast(load(self._storage.signed(w.element.tensor), DType.I8, w.element.indices), DType.I32)
         return self._corrected(item, summed, x, w, cast(self._storage.unsigned(x.element), DType.I32), weight)
 
-    def _singles(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
+    def _singles(self, item: Tensor, summed: Reduce, x: Quantized, w: Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The same of words that hold a single number: unsigned ones of x, and those of w."""
         if x.element.dtype is DType.I8:
             x = x.shifted(const(FLIPPED, DType.I32), FLIPPED, FLIPPED)
@@ -392,7 +398,7 @@ class _Integers:
         return self._corrected(item, summed, x, w, cast(self._storage.unsigned(x.element), DType.I32), weight, "dot2i")
 
     def _corrected(
-        self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized, number: Expr, weight: Expr, op: str = "mul"
+        self, item: Tensor, summed: Reduce, x: Quantized, w: Quantized, number: Expr, weight: Expr, op: str = "mul"
     ) -> tuple[tuple[Tensor, ...], Expr]:
         """The sum of products of integers, which are x and w as they are stored, without zero points and scaled."""
         total = reduce("sum", summed.axes, binary(op, number, weight))
@@ -410,9 +416,9 @@ class _Integers:
             total = binary("sub", total, binary("mul", read, w.zero))
         return before, self._scaled(item, cast(total, summed.dtype), x, w)
 
-    def _sums(self, item: Tensor, summed: Reduce, x: _Quantized, number: Expr) -> tuple[tuple[Tensor, ...], Load]:
+    def _sums(self, item: Tensor, summed: Reduce, x: Quantized, number: Expr) -> tuple[tuple[Tensor, ...], Load]:
         """Tensors of the sums of the integers themselves, of a window by its points, and where a reader finds them."""
-        shape = self._program.signatures.get(x.element.tensor, (None, ()))[1]
+        shape = self._shapes.get(x.element.tensor, (None, ()))[1]
         name = self._storage.name(f"{item.name}_points")
         results = product(axis.extent for axis in item.axes if axis in free_atoms(number))
         points = point_sums(number, summed.axes, results, shape, name, self._expected) if shape else None
@@ -423,13 +429,13 @@ class _Integers:
         sums, read = self._tensor(item, points.windows, "sums")
         return (Tensor(name, number.dtype, points.axes, points.body, item.origin), sums), read
 
-    def _halves(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
+    def _halves(self, item: Tensor, summed: Reduce, x: Quantized, w: Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The same of numbers that lie in memory with 16 bits."""
         weight = cast(load(self._storage.halves(w.element.tensor), DType.I16, w.element.indices), DType.I32)
         number = cast(self._storage.half(x.element), DType.I32)
         return self._corrected(item, summed, x, w, number, weight)
 
-    def _whole(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
+    def _whole(self, item: Tensor, summed: Reduce, x: Quantized, w: Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The same of floats that hold the integers."""
         weight = cast(w.element, DType.I32)
         centred = weight if w.zero is None else binary("sub", weight, w.zero)
@@ -441,7 +447,7 @@ class _Integers:
             total = binary("sub", total, cast(shift, summed.dtype))
         return (), self._scaled(item, total, x, w)
 
-    def _scaled(self, item: Tensor, total: Expr, x: _Quantized, w: _Quantized) -> Expr:
+    def _scaled(self, item: Tensor, total: Expr, x: Quantized, w: Quantized) -> Expr:
         """A sum of products times both scales."""
         scales = [scale for scale in (x.scale, w.scale) if scale is not None]
         if scales:

@@ -174,6 +174,24 @@ def test_padding_of_a_convolution_is_the_zero_point(x: str, target: Target, way:
     check(program, compiled)
 
 
+@pytest.mark.parametrize("channels", [3, 7])
+@pytest.mark.parametrize("x", ["u8", "i8"])
+def test_three_channels_and_one_of_zeros_are_a_word(x: str, channels: int) -> None:
+    text = quantized_convolution(channels, 48, 24, 28, x)
+    program, compiled = compiled_of(text, replace(V4, features=(*V4.features, "avx512vnni")))
+    assert sums_of_bytes(compiled) == 1 and uses_words(compiled)
+    check(program, compiled)
+    program, compiled = compiled_of(text)  # where an instruction multiplies no words, nothing is copied
+    assert sums_of_bytes(compiled) == 0
+    check(program, compiled)
+
+
+def test_few_products_of_three_channels_are_not_worth_a_copy() -> None:
+    text = quantized_convolution(3, 1, 5, 7, "u8")
+    _, compiled = compiled_of(text, replace(V4, features=(*V4.features, "avx512vnni")))
+    assert sums_of_bytes(compiled) == 0
+
+
 GUARDS = "i2 + r1 - 1 >= 0, 9 - i2 - r1 >= 0, i3 + r2 - 1 >= 0, 12 - i3 - r2 >= 0"
 COMPUTED_ZERO = f"""program computed_zero
 input x u8[1, 9, 12, 8]
