@@ -31,10 +31,13 @@ def captured(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def may_be_tracked(fact: Fact) -> bool:
-    """Whether a value is a small integer or bool tensor, whose elements may take part in shapes and conditions."""
-    if fact.dtype.is_float or fact.dtype is DType.U64 or fact.rank > 1:
+    """Whether a value is a small integer or bool tensor, whose elements may take part in shapes and conditions.
+
+    It has one axis at most, or a single element: a network's answer of shape [1, 1] is a condition, too."""
+    if fact.dtype.is_float or fact.dtype is DType.U64:
         return False
-    return all(dim.constant is not None and dim.constant <= VALUE_LIMIT for dim in fact.shape)
+    most = VALUE_LIMIT if fact.rank <= 1 else 1
+    return all(dim.constant is not None and dim.constant <= most for dim in fact.shape)
 
 
 def is_unknown(fact: Fact) -> bool:

@@ -103,6 +103,22 @@ def test_a_condition_on_data_begins_a_segment() -> None:
         np.testing.assert_allclose(interpret_flow(flow, {"x": x})["y"], expected)
 
 
+def test_an_answer_of_one_row_and_one_column_is_a_condition() -> None:
+    score = [
+        helper.make_node("Constant", [], ["row"], value_ints=[1, 1]),
+        helper.make_node("Constant", [], ["half"], value_float=0.5),
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Reshape", ["most", "row"], ["score"]),
+        helper.make_node("GreaterOrEqual", ["score", "half"], ["condition"]),
+    ]
+    model = conditional(score, {"x": (TensorProto.FLOAT, ["n"])})
+    flow = flow_of(model)
+    for value in (0.2, 0.7):
+        x = np.full(4, value, np.float32)
+        expected: Any = ReferenceEvaluator(model).run(None, {"x": x})
+        np.testing.assert_allclose(interpret_flow(flow, {"x": x})["y"], expected[0], rtol=1e-6)
+
+
 def test_an_outcome_that_contradicts_the_model_has_no_variant() -> None:
     model = conditional(BY_SIZE, {"x": (TensorProto.FLOAT, ["n"])})
     wrong = helper.make_node("MatMul", ["x", "matrix"], ["else_out"], name="wrong")
