@@ -7,12 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from opweld.llm.work import ENTRIES
 from opweld.tensor.paged import WORK
 
 Int64 = NDArray[np.int64]
-
-ENTRIES = 64
-"""The fewest entries of block tables."""
 
 
 def padded(feeds: Mapping[str, Int64], spare: int) -> dict[str, Int64]:

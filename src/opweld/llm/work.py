@@ -19,6 +19,10 @@ Int64 = NDArray[np.int64]
 QUERIES = 8
 """Tokens of a call, where there are as many: their rows share what is read of keys and values."""
 
+ENTRIES = 64
+"""Block tables of a step have a multiple of so many entries: a sequence that comes to another block is no other shape,
+which would need a plan of its own."""
+
 
 @dataclass(frozen=True)
 class Division:
@@ -62,7 +66,7 @@ def step_feeds(
         "tokens": np.array(tokens, np.int64),
         "places": np.array(places, np.int64),
         "work": work.work,
-        "tables": work.tables,
+        "tables": np.pad(work.tables, (0, -len(work.tables) % ENTRIES)),
         "owners": work.owners,
         "parts": work.parts,
     }

@@ -126,6 +126,13 @@ def test_a_token_at_a_time_is_the_same_step_with_other_numbers(name: str, thread
     np.testing.assert_array_equal(np.concatenate(alone), whole[260:])
 
 
+def test_a_sequence_that_comes_to_another_block_needs_no_other_plan() -> None:
+    model, tokens = runner_of(PLAIN, weights_of(PLAIN)), tokens_of(240)
+    for at, token in enumerate(tokens):
+        model.run([Span([token], at, range(-(-(at + 1) // model.block_size)))])
+    assert model._state.plans == 1  # pyright: ignore[reportPrivateUsage]
+
+
 def test_a_step_is_not_taken_for_the_one_before() -> None:
     model, tokens, other = runner("llama"), tokens_of(), tokens_of(330)
     right = [model.run([Span(own[:40], 0, table, 2)]) for own, table in ((tokens, (1, 2)), (other, (3, 4)))]
