@@ -24,7 +24,7 @@ COMPILING = """
 import resource, sys
 import numpy as np
 from onnx import helper, numpy_helper
-import opweld, opweld.pipeline
+import opweld, opweld.pipeline, opweld.frontend.onnx
 w = numpy_helper.from_array(np.ones((300, 300), np.float32), "w")
 x, y = (helper.make_tensor_value_info(name, 1, ["N", 300]) for name in "xy")
 graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -13,8 +14,8 @@ from functools import cache as remember
 from pathlib import Path
 from typing import Final
 
-from opweld.shortage import describe, shortages
 from opweld.errors import ShortageError
+from opweld.shortage import describe, shortages
 
 _PREFIX: Final = "opweld-"
 _LOCK: Final = ".lock"
@@ -24,6 +25,9 @@ _REMEDY: Final = "make room, or name other folders with TMPDIR and OPWELD_CACHE"
 
 _YOUNG_S: Final = 60
 """A folder younger than this may not be locked yet."""
+
+_PATIENCE_S: Final = 30
+"""A compiler of one file is done after this long, on a machine that has much else to do, too."""
 
 _LEFT_S: Final = 3600
 """What is written beside its place is there for seconds; after an hour nobody is going to rename it."""
@@ -43,8 +47,24 @@ def temporary_folder() -> Generator[Path]:
         with shortages():
             yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    """Removes a folder, which takes two descriptors: where this process has none left, once other threads of it have
+    given theirs back, those of a compiler that is still running."""
+    patience = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < patience:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                break
+            time.sleep(0.05)
+        else:
+            return
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_folder() -> tuple[Path, int]:
