@@ -12,6 +12,7 @@ import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from typing import Final
 
 from opweld.errors import OptionError, OpweldError, ShortageError
 
@@ -27,6 +28,9 @@ _TOLD = {
     errno.EAGAIN: ("SystemResources", os.strerror(errno.EAGAIN)),
 }
 """Messages of compilers, zig and others, by error number."""
+
+NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+"""Errors of a process, and of a machine, that cannot open more files."""
 
 _LITTLE = 8 << 20
 """A disk with fewer free bytes counts as full after a failed compilation: the compiler has removed its output."""

@@ -40,7 +40,7 @@ from opweld.build.turns import Holder, turn
 from opweld.build.workspace import make_folder, remove_left, remove_orphans
 from opweld.errors import ShortageError
 from opweld.options import Environment
-from opweld.shortage import check_shortage
+from opweld.shortage import NO_DESCRIPTOR, check_shortage
 
 KINDS = ("models", "served", "newest", "accounts", "objects", "shared", "binaries", "digests", "machines")
 """The folders of entries."""
@@ -250,7 +250,7 @@ class Cache:
                     probe.write(b"\0" * 4096)
                     probe.flush()
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE):
+                if error.errno in NO_DESCRIPTOR:
                     check_shortage(error)  # that no file can be opened says nothing of the folder
                 continue
             return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from opweld.errors import ShortageError
-from opweld.shortage import describe, shortages
+from opweld.shortage import NO_DESCRIPTOR, describe, shortages
 
 _PREFIX: Final = "opweld-"
 _LOCK: Final = ".lock"
@@ -59,7 +58,7 @@ def _remove(folder: Path) -> None:
         try:
             shutil.rmtree(folder)
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE):
+            if error.errno not in NO_DESCRIPTOR:
                 break
             time.sleep(0.05)
         else:

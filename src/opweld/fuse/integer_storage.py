@@ -34,13 +34,14 @@ class IntegerStorage:
 
     Attributes:
         made: constants that are there beside those of the program, by name.
+        signatures: dtype and shape of each value, those that were added included.
     """
 
     def __init__(self, program: TensorProgram, ledger: Ledger) -> None:
         self.made: dict[str, Constant] = {}
         self._ledger = ledger
         self._inputs = tuple(value.name for value in program.inputs)
-        self._signatures = dict(program.signatures)
+        self.signatures = dict(program.signatures)
         self._constants = {constant.name: constant for constant in program.constants}
         self._taken = set(program.signatures)
         self._names: dict[tuple[str, str], str] = {}
@@ -63,9 +64,7 @@ class IntegerStorage:
 
     def add(self, value: Tensor, constant: Constant) -> None:
         """A value and a constant that the program has beside its own from now on."""
-        for one in (value, constant):
-            self._taken.add(one.name)
-        self._signatures[value.name] = value.dtype, value.shape
+        self.signatures[value.name] = value.dtype, value.shape
         self._constants[constant.name] = constant
 
     def is_computed(self, name: str) -> bool:
@@ -123,7 +122,7 @@ class IntegerStorage:
         for how, (dtype, as_stored) in _STORED.items():
             stored = self._names.get((name, how))
             if stored is not None:
-                known, shape = self._signatures[name]
+                known, shape = self.signatures[name]
                 axes = tuple(Axis(f"i{number}", extent) for number, extent in enumerate(shape))
                 element = load(name, known, tuple(axis.dim for axis in axes))
                 yield Tensor(stored, dtype, axes, as_stored(element), origin)

@@ -101,9 +101,8 @@ class _Integers:
         self._storage = IntegerStorage(program, ledger)
         self._weights = program.constant_bytes
         self._made = self._storage.made
-        self._longer: dict[str, str] = {}
-        self._copied: set[str] = set()  # of what has a channel more, whose names these are
-        self._shapes = dict(program.signatures)
+        self._longer: dict[tuple[str, int], str] = {}  # names of copies with a channel more, by value and axis
+        self._copied: set[str] = set()  # those of them that are there
 
     def run(self) -> TensorProgram:
         """The program as decided."""
@@ -169,17 +168,18 @@ class _Integers:
         axis = channel_axis(summed, x.element, w.element, WORD)
         if axis is None or dot_products("dot4", self._target) > 1 or not isinstance(w.zero, Const | None):
             return None
-        dtype, shape = self._program.signatures[x.element.tensor]
-        if (picture := x.element.tensor) not in self._longer:
-            self._longer[picture] = self._storage.name(f"{picture}_words")
+        picture = x.element.tensor
+        _, shape = self._program.signatures[picture]
+        place = picture, x.element.indices.index(axis.dim)
+        if place not in self._longer:
+            self._longer[place] = self._storage.name(f"{picture}_words")
         constant = self._constants[w.element.tensor]
-        names = self._longer[picture], self._storage.name(f"{constant.name}_words")
+        names = self._longer[place], self._storage.name(f"{constant.name}_words")
         found = in_words(
             summed, axis, (x.element, shape, names[0]), (w.element, constant, names[1]), w.zero, item.origin
         )
         self._storage.add(found.picture, found.weights)
         self._constants[names[1]] = self._made[names[1]] = found.weights
-        self._shapes[names[0]] = dtype, found.picture.shape
         copies = () if names[0] in self._copied else (found.picture,)
         return found.summed, copies, replace(x, element=found.x), replace(w, element=found.w)
 
@@ -366,7 +366,7 @@ class _Integers:
 
     def _stored_wide(self, element: Load) -> float:
         """Seconds that storing the elements of a value with 16 bits takes more, and copying those that others see."""
-        size = self._expected.product(self._shapes[element.tensor][1])
+        size = self._expected.product(self._storage.signatures[element.tensor][1])
         if self._storage.is_computed(element.tensor):
             return traffic(size, self._target)
         return LAUNCH + traffic(3 * size, self._target)
@@ -418,7 +418,7 @@ class _Integers:
 
     def _sums(self, item: Tensor, summed: Reduce, x: Quantized, number: Expr) -> tuple[tuple[Tensor, ...], Load]:
         """Tensors of the sums of the integers themselves, of a window by its points, and where a reader finds them."""
-        shape = self._shapes.get(x.element.tensor, (None, ()))[1]
+        shape = self._storage.signatures.get(x.element.tensor, (None, ()))[1]
         name = self._storage.name(f"{item.name}_points")
         results = product(axis.extent for axis in item.axes if axis in free_atoms(number))
         points = point_sums(number, summed.axes, results, shape, name, self._expected) if shape else None

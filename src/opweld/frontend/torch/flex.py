@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from opweld.frontend.torch.decompositions import decompositions
 def flex_attention(node: fx.Node) -> tuple[fx.GraphModule, list[fx.Node]]:
     """What PyTorch's definition of a node is for its operands, as a graph of ATen, and these operands."""
     leaves, spec = pytree.tree_flatten(node.args)
-    functions = {own: _attribute(own) for own in leaves if isinstance(own, fx.Node) and own.op == "get_attr"}
+    told = [own for own in leaves if isinstance(own, fx.Node) and own.op == "get_attr"]
+    functions = {own: attrgetter(str(own.target))(own.graph.owning_module) for own in told}
     functions = {own: found for own, found in functions.items() if isinstance(found, fx.GraphModule)}
     operands = [own for own in leaves if isinstance(own, fx.Node) and own not in functions]
     values = [own.meta["val"] for own in operands]
@@ -25,16 +27,9 @@ def flex_attention(node: fx.Node) -> tuple[fx.GraphModule, list[fx.Node]]:
 
     def definition(*given: Any) -> Any:
         now: dict[Any, Any] = {**functions, **dict(zip(operands, given, strict=True))}
-        told = [now.get(own, own) if isinstance(own, fx.Node) else own for own in leaves]
-        return definition_of(*pytree.tree_unflatten(told, spec))
+        given_leaves = [now[own] if isinstance(own, fx.Node) else own for own in leaves]
+        return definition_of(*pytree.tree_unflatten(given_leaves, spec))
 
     with torch.no_grad():
         made = make_fx(definition, decomposition_table=decompositions(), tracing_mode="symbolic")(*values)
     return made, operands
-
-
-def _attribute(node: fx.Node) -> Any:
-    found: Any = node.graph.owning_module
-    for part in str(node.target).split("."):
-        found = getattr(found, part)
-    return found

@@ -212,9 +212,7 @@ class Importer:
         return value
 
     def _attribute(self, node: fx.Node, owner: fx.GraphModule) -> Any:
-        found: Any = owner
-        for part in str(node.target).split("."):
-            found = getattr(found, part)
+        found: Any = operator.attrgetter(str(node.target))(owner)
         return self._stored(node.name, found) if isinstance(found, torch.Tensor) else found
 
     def _argument(self, value: Any) -> Any:
