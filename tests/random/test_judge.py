@@ -65,6 +65,22 @@ def test_a_comparison_of_what_rounding_decides_is_noise() -> None:
     assert judge.verdict(0, [~right])[0] == "wrong"
 
 
+def test_what_several_ties_decide_together_is_noise() -> None:
+    """Whether all of seven elements of a row are above what roundings make of them: one trial in some hundred."""
+    text = """g (float[2, 7] x, float[2, 7] t) => (int64[2] y)
+        { a = Exp(x) b = Log(a) m = Add(x, t) g = Greater(m, b) i = Cast<to = 7>(g)
+          axis = Constant<value = int64[1] {1}>() y = ReduceMin<keepdims = 0>(i, axis) }"""
+    above = np.zeros((2, 7), np.float32)
+    above[1, 1:] = 1
+    judge = Judge(case(text, x=normal(2, 7), t=above))
+    (right,) = judge.right(0)
+    assert judge.verdict(0, [1 - right])[0] in ("noise", "disputed")
+    above[0, 0] = -1
+    judge = Judge(case(text, x=normal(2, 7), t=above))
+    (right,) = judge.right(0)
+    assert judge.verdict(0, [1 - right])[0] == "wrong"
+
+
 def test_cases_are_the_same_again_and_valid() -> None:
     for seed in range(12):
         first, second = case_of(seed), case_of(seed)
