@@ -7,7 +7,7 @@ variables behind an accumulator or named value; `State` has them all, and makes 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opweld.codegen.c.integers import ALL, Active
@@ -18,8 +18,19 @@ from opweld.codegen.c.values import Values
 from opweld.codegen.c.vector import Convert, Define, Element, Expression, Infix, Name, integer
 from opweld.tensor.dim import ZERO, Atom, Axis, Dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, Load, free_atoms, load, transform
-from opweld.tile.tile import Accumulate, Collapse, Invoke, Kernel, Loop, Statement, Store, Tile, walk_statements
+from opweld.tensor.expr import Expr, Load, free_atoms, load, loads, transform
+from opweld.tile.tile import (
+    Accumulate,
+    Collapse,
+    Invoke,
+    Kernel,
+    Loop,
+    Statement,
+    Store,
+    Tile,
+    expressions_of,
+    walk_statements,
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,8 @@ class Registers:
     """One variable for each index of the axes in `over`.
 
     `lane` is the axis among them that fills vectors. `outside` are those whose tiles were not open yet at the
-    declaration. `reducing`: a Collapse combines the lanes later; `collapsed`: it has."""
+    declaration. `reducing`: a Collapse combines the lanes later, so that any lane may hold any value; `collapsed`: it
+    has."""
 
     stem: str
     dtype: DType
@@ -169,6 +181,22 @@ def declared_keys(over: tuple[Axis, ...], context: Context, lane: Axis | None, l
     return list(itertools.product(*choices))
 
 
+def _collapsed(everything: Sequence[Statement]) -> frozenset[str]:
+    """The accumulators whose lanes a Collapse combines, and the parts that are only added to such ones."""
+    found = {item.name for item in everything if isinstance(item, Collapse)}
+    readers: dict[str, list[Statement]] = {}
+    for item in everything:
+        for value in expressions_of(item):
+            for site in loads(value):
+                readers.setdefault(site.tensor, []).append(item)
+    # A part is added outside of the loops that sum it, and so after those of its own parts.
+    for item in reversed(everything):
+        if isinstance(item, Accumulate) and item.name in found and isinstance(item.value, Load):
+            part = item.value.tensor
+            found |= {part} if readers[part] == [item] else set()
+    return frozenset(found)
+
+
 class State:
     """Shared by the parts of one lowering. `outer` are the open loops; `registers` those of every name so far."""
 
@@ -182,7 +210,7 @@ class State:
         self.registers: dict[str, Registers] = {}
         everything = tuple(walk_statements(kernel.body))
         self.accumulations = {item.name: item for item in everything if isinstance(item, Accumulate)}
-        self.collapsed = frozenset(item.name for item in everything if isinstance(item, Collapse))
+        self.collapsed = _collapsed(everything)
         self.lane_axes = frozenset(item.axis for item in everything if isinstance(item, Tile) and item.role == "lane")
         self.outer: list[Loop] = []
         self._instantiated: dict[tuple[Expr, tuple[tuple[Atom, Dim], ...]], Expr] = {}

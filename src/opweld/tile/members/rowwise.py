@@ -41,9 +41,9 @@ from opweld.tensor.expr import (
 from opweld.tensor.operators import is_expensive
 from opweld.tensor.program import Tensor
 from opweld.tile.lanes import tile_at, tiles, vectors_for
-from opweld.tile.members.sums import flat_position, initial_of
+from opweld.tile.members.sums import flat_position, summed_in_parts
 from opweld.tile.nest import resolve
-from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
+from opweld.tile.tile import Accumulate, Collapse, Let, Loop, Scratch, Statement, Store, Tile
 
 SHARED = 2
 """The most reductions that share a pass: each has as many accumulators as the pass has vectors."""
@@ -235,7 +235,9 @@ class Passes:
 
     def _unused(self, name: str) -> str:
         """The name of a register or of scratch, which no value has: those of inputs are the model's."""
-        name = self._prefix + name
+        return self._apart(self._prefix + name)
+
+    def _apart(self, name: str) -> str:
         while name in self._storages:
             name += "_"
         return name
@@ -346,23 +348,31 @@ class Passes:
     def _reduction(self, nodes: Mapping[str, Reduce], at: dict[Atom, Dim], over: tuple[Axis, ...]) -> list[Statement]:
         """A pass over the columns that reduces all of these, by name."""
         columns = self._column_order(next(iter(nodes.values())))
-        bodies = [(name, node, self._finished(node.body, at if over else {})) for name, node in nodes.items()]
+        terms = [
+            (node.kind, self._finished(node.body, at if over else {}), flat_position(node)) for node in nodes.values()
+        ]
         if over:
-            inner: tuple[Statement, ...] = tuple(
-                Accumulate(name, node.kind, value, flat_position(node)) for name, node, value in bodies
-            )
-            for axis in reversed(columns):
-                inner = (Loop(axis, inner),)
-            return [*(Declare(name, node.dtype, over, initial_of(node)) for name, node in nodes.items()), *inner]
-        across = self._lane
-        lanes = Axis(across.name + "l", self.width)
-        inner = lane_tiles_over(
-            across, self.width, lanes, [(name, node.kind, value, flat_position(node)) for name, node, value in bodies]
-        )
-        for axis in reversed([a for a in columns if a is not across]):
-            inner = (Loop(axis, inner),)
-        declared = (Declare(name, node.dtype, (lanes,), initial_of(node)) for name, node in nodes.items())
-        return [*declared, *inner, *(Collapse(name, node.kind) for name, node in nodes.items())]
+
+            def values(names: Sequence[str]) -> tuple[Statement, ...]:
+                return tuple(Accumulate(name, *term) for name, term in zip(names, terms, strict=True))
+
+            return list(summed_in_parts(nodes, columns, over, self._apart, values, lambda parts: parts))
+        across, lanes = self._lane, Axis(self._lane.name + "l", self.width)
+        counter = Axis(across.name + "t", ceildiv(across.extent, self.width))
+        loops = [axis for axis in columns if axis is not across]
+        counted = counter.extent.constant
+        loops += [] if counted in (None, 1) else [counter]
+
+        def tile(names: Sequence[str]) -> tuple[Statement, ...]:
+            made = lane_tile(across, counter, lanes, [(n, *term) for n, term in zip(names, terms, strict=True)])
+            # A row of unknown length is mostly short, and the lanes divide it already: parts of it would cost 3 to 12%.
+            return (Loop(counter, (made,)),) if counted is None else (made,)
+
+        def added(parts: tuple[Statement, ...]) -> tuple[Statement, ...]:
+            return (Tile(lanes, "lane", ZERO, parts),)
+
+        made = summed_in_parts(nodes, loops, (lanes,), self._apart, tile, added)
+        return [*made, *(Collapse(name, node.kind) for name, node in nodes.items())]
 
     def _column_order(self, node: Reduce) -> tuple[Axis, ...]:
         if node.kind.startswith("arg"):
@@ -420,19 +430,23 @@ def _reduce_over(node: Reduce, places: dict[Axis, Axis], body: Expr) -> Expr:
     return reduce(node.kind, tuple(places[axis] for axis in node.axes), body)
 
 
-def lane_tiles_over(
-    axis: Axis, width: int, lanes: Axis, terms: Sequence[tuple[str, str, Expr, Dim | None]]
-) -> tuple[Statement, ...]:
-    """Lane tiles whose axis is that of the accumulators' declaration, with (accumulator, kind, value, position) for
-    each."""
-    count = ceildiv(axis.extent, width)
-    limit = None if count * width is axis.extent else axis.extent
-    counter = Axis(axis.name + "t", count)
-    base = ZERO if count is ONE else width * counter.dim
+def lane_tile(axis: Axis, counter: Axis, lanes: Axis, terms: Sequence[tuple[str, str, Expr, Dim | None]]) -> Tile:
+    """The lane tile number `counter`, whose axis is that of the accumulators' declaration, with (accumulator, kind,
+    value, position) for each."""
+    limit = None if lanes.extent * counter.extent is axis.extent else axis.extent
+    base = ZERO if counter.extent is ONE else lanes.extent * counter.dim
     at: dict[Atom, Dim] = {axis: base + lanes.dim}
     made = tuple(
         Accumulate(name, kind, substitute(value, at), None if flat is None else flat.substitute(at))
         for name, kind, value, flat in terms
     )
-    tile = Tile(lanes, "lane", base, made, limit)
-    return (tile,) if count is ONE else (Loop(counter, (tile,)),)
+    return Tile(lanes, "lane", base, made, limit)
+
+
+def lane_tiles_over(
+    axis: Axis, width: int, lanes: Axis, terms: Sequence[tuple[str, str, Expr, Dim | None]]
+) -> tuple[Statement, ...]:
+    """The loop of such lane tiles over a whole axis."""
+    counter = Axis(axis.name + "t", ceildiv(axis.extent, width))
+    tile = lane_tile(axis, counter, lanes, terms)
+    return (tile,) if counter.extent is ONE else (Loop(counter, (tile,)),)
