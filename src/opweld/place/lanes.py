@@ -7,28 +7,30 @@ one by one because their storage is the caller's, operands that must be copied o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.region import Kind, Member, addressed, axes_in, dot_of, factors, reductions, steps_of
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import (
-    COPY,
-    GATHER,
     SCATTER,
     Product,
     best_height,
     contraction,
+    copy_cycles,
     core_of,
+    load_cycles,
     misses,
     most_rows,
     padded,
     traffic,
 )
-from opweld.schedule.expected import Expected
+from opweld.schedule.expected import LENGTH, Expected
 from opweld.schedule.schedule import WIDEST
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, product
+from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Load, Reduce, loads
 from opweld.tensor.program import Tensor
 
@@ -77,11 +79,16 @@ class Memory:
 
     def contiguous(self, node: Load, axis: Axis) -> bool:
         """Whether the loaded value is contiguous along the axis."""
+        return self.stride(node, axis) is ONE
+
+    def stride(self, node: Load, axis: Axis) -> Dim | None:
+        """How far apart the loaded elements are in memory from one index of the axis to the next; None: not in the
+        innermost dimension of memory alone."""
         order = self.orders.get(node.tensor, tuple(range(len(node.indices))))
         long = [p for p in order if self.shapes[node.tensor][p].constant != 1]
-        if not long or node.indices[long[-1]].coefficient(axis) is not ONE:
-            return False
-        return not any(node.indices[p].depends_on(axis) for p in long[:-1])
+        if not long or any(node.indices[p].depends_on(axis) for p in long[:-1]):
+            return None
+        return node.indices[long[-1]].coefficient(axis)
 
 
 @dataclass(frozen=True)
@@ -188,10 +195,13 @@ def _of_contraction(
             if along.tensor in memory.constants:
                 why = "the weights depend on it, and are packed at compile time"
             elif not memory.contiguous(along, axis):
-                once = any(_once(rows, v, node, expected, target) for v in counts)
+                apart = [a.extent for a in rows if a not in axes_in(along)]
+                times = min(row_tiles(apart, v, node.dtype, expected, target) for v in counts)
+                stride, lanes = memory.stride(along, axis), target.vector_lanes_f32
+                loaded, copied = load_cycles(stride, lanes) / lanes * times, copy_cycles(stride, lanes)
                 moved = expected.product(a.extent for a in axes_in(along))
-                seconds += (GATHER if once else COPY) * moved / core_of(target).hertz
-                why = f"one factor alone runs along it, and is {'gathered' if once else 'copied'} so"
+                seconds += min(loaded, copied) * moved / core_of(target).hertz
+                why = f"one factor alone runs along it, and is {'gathered' if loaded < copied else 'copied'} so"
             if stored is not None and stored is not axis:
                 seconds += scattered(elements, extent, target) / core_of(target).hertz
             columns = _walks(across, rows, node, memory, expected)
@@ -218,10 +228,13 @@ def _rows(across: Load, rows: Sequence[Axis], expected: Expected) -> int:
     return max((expected(axis.extent) for axis in rows), default=1)
 
 
-def _once(rows: Sequence[Axis], vectors: int, node: Reduce, expected: Expected, target: Target) -> bool:
-    """Whether one tile holds all rows of one axis; an unknown number is assumed to be large."""
-    count = expected.known(product(axis.extent for axis in rows))
-    return len(rows) <= 1 and count is not None and count <= most_rows(vectors, node.dtype, target)
+def row_tiles(rows: Sequence[Dim], vectors: int, dtype: DType, expected: Expected, target: Target) -> int:
+    """The number of tiles of rows of these extents, and so of the times that they read an element of the vectorised
+    operand. A tile has rows of the longest; an unknown number is assumed to be large."""
+    sizes = [expected(extent) for extent in rows]
+    known = expected.known(product(rows))
+    longest = max([*sizes, LENGTH if known is None else 1])
+    return math.prod(sizes) // max([*sizes, 1]) * -(-longest // most_rows(vectors, dtype, target))
 
 
 def scattered(elements: int, extent: int, target: Target) -> float:
@@ -256,12 +269,10 @@ def _of_window(
     for axis in reversed(own):
         extent = max(1, expected(axis.extent))
         vectors = elements // extent * padded(extent, target.vector_lanes_f32) / target.vector_lanes_f32
-        gathered = [
-            site
-            for site in sites
-            if axis in axes_in(site) and site.tensor not in memory.constants and not memory.contiguous(site, axis)
-        ]
-        cycles = vectors * taps * (each + GATHER * target.vector_lanes_f32 * len(gathered))
+        cycles = vectors * taps * each
+        for site in sites:
+            if axis in axes_in(site) and site.tensor not in memory.constants and not memory.contiguous(site, axis):
+                cycles += vectors * taps * load_cycles(memory.stride(site, axis), target.vector_lanes_f32)
         # Along an axis of a sliding window, vectors are not aligned, and taps beyond the edges are masked.
         if any(axis in axes_in(site) and _mixed(site, axis, node.axes) for site in sites):
             cycles += 0.5 * vectors * taps * each

@@ -339,7 +339,9 @@ class Orders:
         slides = [p for p in natural if len(axes_in(_only(node, p))) > 1]
         last = [p for p in natural if slides and p not in slides and p > 0]
         choices = {ROW_MAJOR: natural, "channels-last": (*(p for p in natural if p not in last), *last)}
-        channels = self._expected.product(self.shapes[name][p] for p in last)
+        # Those that each result reads one of are not read in parallel.
+        summed = [p for p in last if axes_in(_only(node, p)) - set(tensor.axes)]
+        channels = self._expected.product(self.shapes[name][p] for p in summed)
         taps = {axis for p in slides for axis in axes_in(_only(node, p)) if axis not in tensor.axes}
         elements = self._expected.product(self.shapes[name])
         copied = 2 * traffic(node.dtype.bytes * elements, self._target)

@@ -15,24 +15,24 @@ from opweld.fuse.region import Kind, Member, Region, axes_in, counts_words, redu
 from opweld.fuse.saturation import gains_by_pairs, pairs_fit
 from opweld.ledger import Alternative, Crossover, Ledger
 from opweld.place.halo import inside_halo
-from opweld.place.lanes import Lanes, lanes_last
+from opweld.place.lanes import Lanes, lanes_last, row_tiles
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, blocked, dense, dense_apart
 from opweld.place.winograd import COUNTS, GROUPS, straight, taps_of, tiled, transformed
 from opweld.schedule.cost import (
-    COPY,
     GATHER,
     GUARD,
     LAUNCH,
     LINE,
+    copy_cycles,
     core_of,
+    load_cycles,
     misses,
-    most_rows,
     padded,
     traffic,
     winograd,
 )
-from opweld.schedule.expected import LENGTH, Expected
+from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, Axis, Dim, Symbol, as_dim, product
@@ -244,12 +244,8 @@ class _Packer:
         return [axis.extent for axis in tensor.axes if axis in rows]
 
     def _passes(self, tensor: Tensor, lanes: Lanes, expected: Expected) -> int:
-        """The number of row tiles that read an element of the vectorised operand; an unknown number is assumed to be
-        large."""
-        rows = self._rows(tensor, lanes)
-        known = expected.known(product(rows))
-        count = max(LENGTH, expected.product(rows)) if known is None else known
-        return -(-count // most_rows(lanes.vectors, tensor.dtype, self._target))
+        """The number of row tiles that read an element of the vectorised operand."""
+        return row_tiles(self._rows(tensor, lanes), lanes.vectors, tensor.dtype, expected, self._target)
 
     def _repacked(self, constant: Constant, storage: Storage) -> str:
         """The name of a constant's copy in this storage; `storage.root` is empty."""
@@ -315,8 +311,14 @@ class _Packer:
         extent = max(1, expected(axes[-1].extent))
         passes = self._passes(tensor, lanes, expected)
         gathered = elements / extent * padded(extent, self._target.vector_lanes_f32) * passes
-        strided = (GATHER + GUARD * guards) * gathered / self._hertz
-        copied = LAUNCH + COPY * elements / self._hertz + 2 * traffic(elements * node.dtype.bytes, self._target)
+        width = self._target.vector_lanes_f32
+        stride = self._storages[node.tensor].address(node.indices).coefficient(axes[-1])
+        strided = (load_cycles(stride, width) / width + GUARD * guards) * gathered / self._hertz
+        copied = (
+            LAUNCH
+            + copy_cycles(stride, width) * elements / self._hertz
+            + 2 * traffic(elements * node.dtype.bytes, self._target)
+        )
         return strided, copied
 
     def _crossovers(

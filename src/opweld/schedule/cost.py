@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from opweld.target import Target
+from opweld.tensor.dim import ONE, ZERO, Dim
 from opweld.tensor.dtype import DType
 
 
@@ -75,6 +76,8 @@ TRIP = 1.5
 """Cycles that a trip of a loop costs beside its body: a counter, pointers, a branch."""
 GATHER, SCATTER = 1.0, 1.5
 """Cycles to load, to store one element of a vector on its own."""
+NEAR = {-1: 1, 2: 2, 3: 3, 4: 4}
+"""The loads of a vector whose elements are so far apart: all from the first to the last, which shuffles select from."""
 COPY = 2.0
 """Cycles to copy an element to where lanes want it."""
 CONVERT = 0.5
@@ -119,6 +122,29 @@ def lookup_cycles(target: Target) -> int:
     if target.kind == "gpu":
         return 1 << 30
     return 5 if "avx512vbmi" in target.features else 2 * target.vector_lanes_f32
+
+
+def load_cycles(stride: Dim | None, lanes: int) -> float:
+    """Cycles to load a vector whose elements are so far apart; None: each wherever its own index says."""
+    if stride is ZERO or stride is ONE:
+        return 0.5
+    near = None if stride is None or stride.constant is None else NEAR.get(stride.constant)
+    return GATHER * lanes if near is None else 0.5 * near + max(1, near - 1)
+
+
+def copy_cycles(stride: Dim | None, lanes: int) -> float:
+    """Cycles to copy an element to where lanes want it, of elements so far apart."""
+    loading = load_cycles(stride, lanes)
+    return COPY if loading >= GATHER * lanes else (loading + 1 + TRIP) / lanes
+
+
+def store_cycles(stride: Dim | None, lanes: int, dtype: DType) -> float:
+    """Cycles to store a vector whose elements are so far apart. Of elements of 4 bytes that are a few apart, registers
+    of 64 bytes are stored under masks."""
+    if stride is ONE:
+        return 1.0
+    near = None if stride is None or stride.constant is None else NEAR.get(stride.constant)
+    return SCATTER * lanes if near in (None, 1) or lanes < 16 or dtype.bytes != 4 else 2.0 * near
 
 
 def core_of(target: Target) -> Core:

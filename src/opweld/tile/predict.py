@@ -22,12 +22,10 @@ from opweld.schedule.cost import (
     COLLAPSE,
     DIVISION,
     FUNCTIONS,
-    GATHER,
     GUARD,
     ITERATION,
     LAUNCH,
     LINE,
-    SCATTER,
     SPAN,
     TILE_CONFIG,
     TRIP,
@@ -36,10 +34,12 @@ from opweld.schedule.cost import (
     core_of,
     dot_products,
     instruction_cycles,
+    load_cycles,
     lookup_cycles,
     places,
     repetition,
     spared_of,
+    store_cycles,
 )
 from opweld.schedule.expected import Expected
 from opweld.target import Target
@@ -388,7 +388,8 @@ class _Usage:
         self.accesses.append(self._access(statement.buffer, statement.offset))
         self._plain += GUARD * registers * len(statement.guards)
         if varies & LANE and frame.lane is not None and statement.offset.coefficient(frame.lane) is not ONE:
-            self._slow += SCATTER * self._walker.lanes * registers
+            stride = statement.offset.coefficient(frame.lane)
+            self._slow += store_cycles(stride, self._walker.lanes, statement.value.dtype) * registers
         else:
             self._stores += registers
 
@@ -440,7 +441,8 @@ class _Usage:
             return
         divided = sum(isinstance(a, FloorDiv | Mod) and frame.lane in atoms_of(a.dim) for a in atoms_of(offset))
         checked = any(isinstance(atom, Value) for atom in atoms_of(offset))
-        self._slow += (GATHER + DIVISION * divided + checked) * lanes * registers
+        loading = load_cycles(offset.coefficient(frame.lane), lanes)
+        self._slow += (loading + (DIVISION * divided + checked) * lanes) * registers
 
     def _evicted(self, node: Load, step: Dim) -> float:
         """Lines that rows, `step` elements apart, evict before the next iteration reads their next elements: of those

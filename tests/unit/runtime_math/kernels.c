@@ -104,17 +104,29 @@ EXPORT first_lanes(uint8_t *y, int64_t n) { opw_store_b8(y, opw_first_lanes(n));
 
 /* --------------------------------------------------------------------------------------------------------- memory */
 
+/* The statement with a stride `s` that compilers know where it is one of those for which code differs then. */
+#define OF_STRIDE(stride, statement) \
+    switch (stride) { \
+    case -1: { enum { s = -1 }; statement; } break; \
+    case 2: { enum { s = 2 }; statement; } break; \
+    case 3: { enum { s = 3 }; statement; } break; \
+    case 4: { enum { s = 4 }; statement; } break; \
+    default: { int64_t s = stride; statement; } \
+    }
 /* The lanes that a partial load leaves out must be zero, so everything loaded is stored in full. */
 #define MEMORY(T, element, V, REGISTER) \
     EXPORT load_##T(REGISTER *y, const element *x) { *(opw_memory_##V *)y = opw_load_##T(x); } \
     EXPORT load_partial_##T(REGISTER *y, const element *x, int64_t n) { \
         *(opw_memory_##V *)y = opw_load_partial_##T(x, n); \
     } \
-    EXPORT load_strided_##T(REGISTER *y, const element *x, int64_t s) { \
-        *(opw_memory_##V *)y = opw_load_strided_##T(x, s); \
+    EXPORT load_strided_##T(REGISTER *y, const element *x, int64_t stride) { \
+        OF_STRIDE(stride, *(opw_memory_##V *)y = opw_load_strided_##T(x, s)) \
     } \
-    EXPORT load_strided_partial_##T(REGISTER *y, const element *x, int64_t s, int64_t n) { \
-        *(opw_memory_##V *)y = opw_load_strided_partial_##T(x, s, n); \
+    EXPORT load_strided_partial_##T(REGISTER *y, const element *x, int64_t stride, int64_t n) { \
+        OF_STRIDE(stride, *(opw_memory_##V *)y = opw_load_strided_partial_##T(x, s, n)) \
+    } \
+    EXPORT load_strided_masked_##T(REGISTER *y, const element *x, int64_t stride, const uint8_t *mask) { \
+        OF_STRIDE(stride, *(opw_memory_##V *)y = opw_load_strided_masked_##T(x, s, opw_load_b8(mask))) \
     } \
     EXPORT gather_##T(REGISTER *y, const element *x, const int64_t *index) { \
         *(opw_memory_##V *)y = opw_gather_##T(x, opw_load_i64(index)); \
@@ -126,11 +138,14 @@ EXPORT first_lanes(uint8_t *y, int64_t n) { opw_store_b8(y, opw_first_lanes(n));
     EXPORT store_partial_##T(element *y, const REGISTER *x, int64_t n) { \
         opw_store_partial_##T(y, *(const opw_memory_##V *)x, n); \
     } \
-    EXPORT store_strided_##T(element *y, const REGISTER *x, int64_t s) { \
-        opw_store_strided_##T(y, *(const opw_memory_##V *)x, s); \
+    EXPORT store_strided_##T(element *y, const REGISTER *x, int64_t stride) { \
+        OF_STRIDE(stride, opw_store_strided_##T(y, *(const opw_memory_##V *)x, s)) \
     } \
-    EXPORT store_strided_partial_##T(element *y, const REGISTER *x, int64_t s, int64_t n) { \
-        opw_store_strided_partial_##T(y, *(const opw_memory_##V *)x, s, n); \
+    EXPORT store_strided_partial_##T(element *y, const REGISTER *x, int64_t stride, int64_t n) { \
+        OF_STRIDE(stride, opw_store_strided_partial_##T(y, *(const opw_memory_##V *)x, s, n)) \
+    } \
+    EXPORT store_strided_masked_##T(element *y, const REGISTER *x, int64_t stride, const uint8_t *mask) { \
+        OF_STRIDE(stride, opw_store_strided_masked_##T(y, *(const opw_memory_##V *)x, s, opw_load_b8(mask))) \
     }
 #define PLAIN_MEMORY(T, element, integer, bytes) MEMORY(T, element, T, element)
 OPW_DTYPES(PLAIN_MEMORY)

@@ -68,6 +68,14 @@ def test_contiguous_is_cheaper_than_strided_and_gathered() -> None:
     assert contiguous.seconds < strided.seconds < divided.seconds
 
 
+def test_elements_a_few_apart_are_cheaper_than_far_ones() -> None:
+    """Vectors that hold them are loaded and shuffled."""
+    near, far = unary_map(4096, "48*k0 + 3*l0"), unary_map(4096, "80*k0 + 5*l0")
+    assert near.arithmetic < far.arithmetic / 2
+    backwards = unary_map(4096, "(-16)*k0 + (-1)*l0 + 65535")
+    assert backwards.arithmetic < near.arithmetic
+
+
 def test_scattered_stores_cost_more_than_gathered_loads() -> None:
     text = """kernel
 read b0 f32

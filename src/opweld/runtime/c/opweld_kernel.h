@@ -90,7 +90,7 @@ OPW_INLINE int opw_any(vi32 mask) { return opw_reduce_or_b8(mask); }
 #endif
 
 /* Lanes whose mask is not set load as zero; their memory is never touched. */
-#define OPW_DEFINE_MASKED_MEMORY(T, V, element, integer, bytes, from, to)                                              \
+#define OPW_DEFINE_MASKED_MEMORY(T, V, raw, element, integer, bytes, from, to)                                         \
     OPW_INLINE V opw_load_masked_##T(const element *p, vi32 mask) {                                                    \
         return from(opw_load_lanes_##bytes(p, opw_lanes_of(mask)));                                                    \
     }                                                                                                                  \
@@ -104,20 +104,20 @@ OPW_INLINE int opw_any(vi32 mask) { return opw_reduce_or_b8(mask); }
         opw_scatter_lanes_##bytes(p, (integer)to(v), index, opw_lanes_of(mask));                                       \
     }                                                                                                                  \
     OPW_INLINE V opw_load_strided_masked_##T(const element *p, int64_t stride, vi32 mask) {                            \
-        return opw_gather_masked_##T(p, opw_lane_i64() * stride, mask);                                                \
+        return from(opw_load_strided_lanes_##raw(p, stride, opw_lanes_of(mask)));                                      \
     }                                                                                                                  \
     OPW_INLINE void opw_store_strided_masked_##T(element *p, V v, int64_t stride, vi32 mask) {                         \
-        opw_scatter_masked_##T(p, v, opw_lane_i64() * stride, mask);                                                   \
+        opw_store_apart_lanes_##bytes(p, (integer)to(v), stride, opw_lanes_of(mask));                                  \
     }
 #define OPW_DEFINE_MASKED_PLAIN(T, element, integer, bytes)                                                            \
-    OPW_DEFINE_MASKED_MEMORY(T, v##T, element, integer, bytes, (v##T), (integer))
+    OPW_DEFINE_MASKED_MEMORY(T, v##T, T, element, integer, bytes, (v##T), (integer))
 OPW_DTYPES(OPW_DEFINE_MASKED_PLAIN)
 #define OPW_BITS_B8(v) opw_from_bits_b8((vu8)(v))
 #define OPW_BITS_F16(v) opw_from_bits_f16((vu16)(v))
 #define OPW_BITS_BF16(v) opw_from_bits_bf16((vu16)(v))
-OPW_DEFINE_MASKED_MEMORY(b8, vi32, uint8_t, vi8, 1, OPW_BITS_B8, opw_to_bits_b8)
-OPW_DEFINE_MASKED_MEMORY(f16, vf32, uint16_t, vi16, 2, OPW_BITS_F16, opw_to_bits_f16)
-OPW_DEFINE_MASKED_MEMORY(bf16, vf32, uint16_t, vi16, 2, OPW_BITS_BF16, opw_to_bits_bf16)
+OPW_DEFINE_MASKED_MEMORY(b8, vi32, u8, uint8_t, vi8, 1, OPW_BITS_B8, opw_to_bits_b8)
+OPW_DEFINE_MASKED_MEMORY(f16, vf32, u16, uint16_t, vi16, 2, OPW_BITS_F16, opw_to_bits_f16)
+OPW_DEFINE_MASKED_MEMORY(bf16, vf32, u16, uint16_t, vi16, 2, OPW_BITS_BF16, opw_to_bits_bf16)
 
 #define OPW_DEFINE_SCATTER(T, V, element, raw, to)                                                                     \
     OPW_INLINE void opw_scatter_##T(element *p, V v, vi64 index) { opw_scatter_##raw(p, to(v), index); }               \

@@ -7,7 +7,8 @@
  * Names are opw_OP_DTYPE, DTYPE one of f32 f64 i8 i16 i32 i64 u8 u16 u32 u64, and for memory also b8 f16 bf16.
  *   splat(s)                              every lane is s
  *   load(p)             store(p, v)       OPW_LANES consecutive elements, any alignment
- *   load_strided(p, s)  store_strided(p, v, s)   lane i is p[i * s], s in elements
+ *   load_strided(p, s)  store_strided(p, v, s)   lane i is p[i * s], s in elements; a few apart, as the compiler must
+ *                                                know, by shuffles of vectors
  *   gather(p, index)    scatter(p, v, index)     lane i is p[index[i]]; later lanes win
  *   each with _partial(..., n): the first n lanes, 0 <= n <= OPW_LANES. The others load as zero; their memory is never
  *   touched. The functions by bytes of an element (load_lanes_4, ...) take any set of lanes.
@@ -251,6 +252,115 @@ OPW_DEFINE_LANES(8, vi64, opw_any_i64)
 #endif
 #endif
 
+/* Elements that are a few apart, or in reverse: vectors of all elements between the first and the last are loaded, and
+ * shuffled. */
+#define OPW_IS_NEAR(stride) (__builtin_constant_p(stride) && ((stride) == -1 || ((stride) >= 2 && (stride) <= 4)))
+#if defined(OPW_AVX512)
+#define OPW_HAS_MASKS(bytes) 1
+#else
+#define OPW_HAS_MASKS(bytes) (OPW_WIDEST >= 8 && bytes >= 4)
+#endif
+
+/* The last of several vectors ends with the last element, and so begins so many lanes before the end of the one before
+ * it. */
+#define OPW_LANE_REVERSED(i, x, y) OPW_LANES - 1 - (i)
+#define OPW_LANE_SECOND(i, by, y) \
+    (2 * (i) < OPW_LANES ? 2 * (i) : 2 * (i) + (by) < 2 * OPW_LANES ? 2 * (i) + (by) : 2 * OPW_LANES - 1)
+#define OPW_LANE_THIRD_LOW(i, x, y) (3 * (i) < 2 * OPW_LANES ? 3 * (i) : 0)
+#define OPW_LANE_THIRD(i, by, y) (3 * (i) < 2 * OPW_LANES ? (i) : 3 * (i) - OPW_LANES + (by))
+#define OPW_REVERSED(v) __builtin_shufflevector(v, v, OPW_LIST(OPW_LANE_REVERSED, 0, 0))
+#define OPW_SECOND(a, b, by) __builtin_shufflevector(a, b, OPW_LIST(OPW_LANE_SECOND, by, 0))
+#define OPW_THIRD(a, b, c, by) \
+    __builtin_shufflevector( \
+        __builtin_shufflevector(a, b, OPW_LIST(OPW_LANE_THIRD_LOW, 0, 0)), c, OPW_LIST(OPW_LANE_THIRD, by, 0) \
+    )
+
+/* The lanes of vector number `part` that hold every stride-th element, of the lanes that are wanted. */
+#if defined(OPW_AVX512)
+OPW_INLINE opw_lanes opw_spread(opw_lanes k, int64_t stride, int64_t part) {
+    uint64_t every = stride == 2 ? 0x55555555 : stride == 3 ? 0x249249249249 : 0x1111111111111111;
+    return (opw_lanes)(_pdep_u64(k, every) >> (OPW_LANES * part));
+}
+OPW_INLINE opw_lanes opw_reversed(opw_lanes k) {
+    return opw_lanes_of(OPW_REVERSED((vi32)_mm512_movm_epi32(k)));
+}
+#else
+OPW_INLINE opw_lanes opw_spread(opw_lanes k, int64_t stride, int64_t part) {
+    opw_lanes found = {0};
+    for (int64_t i = 0; i < OPW_LANES; i++) {
+        int64_t n = OPW_LANES * part + i;
+        if (n % stride == 0) found[i] = k[n / stride];
+    }
+    return found;
+}
+OPW_INLINE opw_lanes opw_reversed(opw_lanes k) { return OPW_REVERSED(k); }
+#endif
+
+#define OPW_DEFINE_NEAR(bytes, V, element) \
+    typedef V opw_any_lanes_##bytes __attribute__((aligned(1), may_alias)); \
+    OPW_INLINE V opw_near_##bytes(const void *start, int64_t stride) { \
+        const element *p = (const element *)start; \
+        const element *last = p + (stride - 1) * (OPW_LANES - 1); \
+        if (stride == -1) return OPW_REVERSED(*(const opw_any_lanes_##bytes *)(p - (OPW_LANES - 1))); \
+        V a = *(const opw_any_lanes_##bytes *)p, z = *(const opw_any_lanes_##bytes *)last; \
+        if (stride == 2) return OPW_SECOND(a, z, 1); \
+        V b = *(const opw_any_lanes_##bytes *)(p + OPW_LANES); \
+        if (stride == 3) return OPW_THIRD(a, b, z, 2); \
+        V c = *(const opw_any_lanes_##bytes *)(p + 2 * OPW_LANES); \
+        return OPW_SECOND(OPW_SECOND(a, b, 0), OPW_SECOND(c, z, 3), 0); \
+    } \
+    OPW_INLINE V opw_near_lanes_##bytes(const void *start, int64_t stride, opw_lanes k) { \
+        const element *p = (const element *)start; \
+        if (stride == -1) return OPW_REVERSED(opw_load_lanes_##bytes(p - (OPW_LANES - 1), opw_reversed(k))); \
+        V a = opw_load_lanes_##bytes(p, opw_spread(k, stride, 0)); \
+        V b = opw_load_lanes_##bytes(p + OPW_LANES, opw_spread(k, stride, 1)); \
+        if (stride == 2) return OPW_SECOND(a, b, 0); \
+        V c = opw_load_lanes_##bytes(p + 2 * OPW_LANES, opw_spread(k, stride, 2)); \
+        if (stride == 3) return OPW_THIRD(a, b, c, 0); \
+        V d = opw_load_lanes_##bytes(p + 3 * OPW_LANES, opw_spread(k, stride, 3)); \
+        return OPW_SECOND(OPW_SECOND(a, b, 0), OPW_SECOND(c, d, 0), 0); \
+    }
+OPW_DEFINE_NEAR(1, vi8, opw_any_i8)
+OPW_DEFINE_NEAR(2, vi16, opw_any_i16)
+OPW_DEFINE_NEAR(4, vi32, opw_any_i32)
+OPW_DEFINE_NEAR(8, vi64, opw_any_i64)
+
+/* Stores a few apart are of vectors too, under masks that leave the elements in between as they are. Not of bytes: to
+ * store some of those, Zen 4 takes dozens of cycles. */
+#define OPW_DEFINE_APART(bytes, V) \
+    OPW_INLINE void opw_store_apart_##bytes(void *p, V v, int64_t stride) { \
+        opw_scatter_##bytes(p, v, opw_lane_i64() * stride); \
+    } \
+    OPW_INLINE void opw_store_apart_lanes_##bytes(void *p, V v, int64_t stride, opw_lanes lanes) { \
+        opw_scatter_lanes_##bytes(p, v, opw_lane_i64() * stride, lanes); \
+    }
+OPW_DEFINE_APART(1, vi8)
+OPW_DEFINE_APART(2, vi16)
+OPW_DEFINE_APART(8, vi64)
+#if defined(OPW_AVX512)
+#define OPW_LANE_SPREAD(i, stride, part) (OPW_LANES * (part) + (i)) / (stride)
+#define OPW_STORE_PART(stride, part) \
+    opw_store_lanes_4( \
+        (opw_any_i32 *)p + OPW_LANES * (part), \
+        __builtin_shufflevector(v, v, OPW_LIST(OPW_LANE_SPREAD, stride, part)), \
+        opw_spread(lanes, stride, part) \
+    )
+OPW_INLINE void opw_store_apart_lanes_4(void *p, vi32 v, int64_t stride, opw_lanes lanes) {
+    if (!OPW_IS_NEAR(stride) || stride == -1) {
+        opw_scatter_lanes_4(p, v, opw_lane_i64() * stride, lanes);
+    } else if (stride == 2) {
+        OPW_STORE_PART(2, 0), OPW_STORE_PART(2, 1);
+    } else if (stride == 3) {
+        OPW_STORE_PART(3, 0), OPW_STORE_PART(3, 1), OPW_STORE_PART(3, 2);
+    } else {
+        OPW_STORE_PART(4, 0), OPW_STORE_PART(4, 1), OPW_STORE_PART(4, 2), OPW_STORE_PART(4, 3);
+    }
+}
+OPW_INLINE void opw_store_apart_4(void *p, vi32 v, int64_t stride) { opw_store_apart_lanes_4(p, v, stride, 0xffff); }
+#else
+OPW_DEFINE_APART(4, vi32)
+#endif
+
 /* ----------------------------------------------------------------------------------------------- memory, by dtype */
 
 /* Of a power of two that the compiler knows, lanes are moved as a shorter register: what is stored under a mask is not
@@ -266,10 +376,15 @@ OPW_DEFINE_LANES(8, vi64, opw_any_i64)
     OPW_INLINE v##T opw_load_##T(const element *p) { return *(const opw_memory_##T *)p; } \
     OPW_INLINE void opw_store_##T(element *p, v##T v) { *(opw_memory_##T *)p = v; } \
     OPW_INLINE v##T opw_load_strided_##T(const element *p, int64_t stride) { \
+        if (OPW_IS_NEAR(stride)) return (v##T)opw_near_##bytes(p, stride); \
         return (v##T)opw_strided_##bytes(p, stride); \
     } \
+    OPW_INLINE v##T opw_load_strided_lanes_##T(const element *p, int64_t stride, opw_lanes lanes) { \
+        if (OPW_IS_NEAR(stride) && OPW_HAS_MASKS(bytes)) return (v##T)opw_near_lanes_##bytes(p, stride, lanes); \
+        return (v##T)opw_gather_lanes_##bytes(p, opw_lane_i64() * stride, lanes); \
+    } \
     OPW_INLINE void opw_store_strided_##T(element *p, v##T v, int64_t stride) { \
-        opw_scatter_##bytes(p, (integer)v, opw_lane_i64() * stride); \
+        opw_store_apart_##bytes(p, (integer)v, stride); \
     } \
     OPW_INLINE v##T opw_gather_##T(const element *p, vi64 index) { return (v##T)opw_gather_##bytes(p, index); } \
     OPW_INLINE void opw_scatter_##T(element *p, v##T v, vi64 index) { opw_scatter_##bytes(p, (integer)v, index); } \
@@ -283,10 +398,10 @@ OPW_DEFINE_LANES(8, vi64, opw_any_i64)
         opw_store_lanes_##bytes(p, (integer)v, opw_lanes_first(n)); \
     } \
     OPW_INLINE v##T opw_load_strided_partial_##T(const element *p, int64_t stride, int64_t n) { \
-        return (v##T)opw_gather_lanes_##bytes(p, opw_lane_i64() * stride, opw_lanes_first(n)); \
+        return opw_load_strided_lanes_##T(p, stride, opw_lanes_first(n)); \
     } \
     OPW_INLINE void opw_store_strided_partial_##T(element *p, v##T v, int64_t stride, int64_t n) { \
-        opw_scatter_lanes_##bytes(p, (integer)v, opw_lane_i64() * stride, opw_lanes_first(n)); \
+        opw_store_apart_lanes_##bytes(p, (integer)v, stride, opw_lanes_first(n)); \
     } \
     OPW_INLINE v##T opw_gather_partial_##T(const element *p, vi64 index, int64_t n) { \
         return (v##T)opw_gather_lanes_##bytes(p, index, opw_lanes_first(n)); \

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from opweld.errors import OptionError
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import EXPENSIVE, GATHER, ITERATION, SCATTER, TRIP, core_of
+from opweld.schedule.cost import EXPENSIVE, GATHER, ITERATION, SCATTER, TRIP, core_of, load_cycles, store_cycles
 from opweld.schedule.schedule import NO_AXIS, WIDEST, MapSchedule
 from opweld.target import Target
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim
+from opweld.tensor.dim import ONE, Axis, Dim
 from opweld.tensor.expr import Binary, Unary, loads, substitute, walk
 from opweld.tensor.operators import is_expensive
 from opweld.tile.lanes import chunked, tiles, vectors_for
@@ -77,11 +77,13 @@ def _vector_cycles(nest: Nest, axis: Axis, choice: Choice) -> float:
     is best: scattering to lanes 1 KiB apart took twice as long (measured)."""
     extent = max(1, choice.expected(axis.extent))
     elements = choice.expected.product(a.extent for a in nest.axes)
-    vectors = elements / extent * -(-extent // choice.target.vector_lanes_f32)
-    cycles = TRIP * vectors + (vectors if nest.store.coefficient(axis) is ONE else SCATTER * elements)
+    lanes = choice.target.vector_lanes_f32
+    vectors = elements / extent * -(-extent // lanes)
+    storing = store_cycles(nest.store.coefficient(axis), lanes, nest.body.dtype)
+    cycles = TRIP * vectors + min(vectors * storing, SCATTER * elements)
     for site in loads(nest.body):
         stride = site.indices[0].coefficient(axis)
-        cycles += 0.5 * vectors if stride is ONE or stride is ZERO else GATHER * elements
+        cycles += min(vectors * load_cycles(stride, lanes), GATHER * elements)
     return cycles * (1 - 0.02 * nest.axes.index(axis))
 
 

@@ -18,7 +18,7 @@ from opweld.fuse.region import reductions
 from opweld.fuse.rows import RowSpace
 from opweld.place.storage import Storage, dense
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import GATHER, SCATTER, core_of
+from opweld.schedule.cost import core_of, load_cycles, store_cycles
 from opweld.schedule.schedule import WIDEST, RowSchedule
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
@@ -169,11 +169,11 @@ def _lane_cycles(work: RowWork, axis: Axis, choice: Choice) -> float:
         sites = [s for s in loads(tensor.body) if s.tensor in work.storages and s.tensor not in work.rows.places]
         for site in sites:
             stride = work.storages[site.tensor].address(site.indices).substitute(mapping).coefficient(axis)
-            cycles += vectors * (0.5 if stride is ONE or stride is ZERO else GATHER * lanes)
+            cycles += vectors * load_cycles(stride, lanes)
         if tensor.name in work.outputs and work.per_column(tensor):
             places = [work.rows.dim(place) for place in work.rows.places[tensor.name]]
             stride = work.storages[tensor.name].address(places).coefficient(axis)
-            cycles += vectors * (1.0 if stride is ONE else SCATTER * lanes)
+            cycles += vectors * store_cycles(stride, lanes, tensor.dtype)
         if reductions(tensor.body) and axis in work.rows.columns:
             cycles += 10 * rows
     return cycles
