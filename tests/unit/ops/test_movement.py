@@ -3,8 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+import opweld
 from opweld.errors import AssumptionError, ModelError
 from opweld.tensor.program import Tensor
 from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of, run
@@ -143,6 +145,46 @@ def test_cumsum(exclusive: int, reverse: int) -> None:
     operands = [integers(3, 5), np.array(-1, np.int64)]
     check("CumSum", operands, constant=(1,), dims={0: [3, "n"]}, exclusive=exclusive, reverse=reverse)
     check("CumSum", [normal(3, 5), np.array(0, np.int64)], constant=(1,), exclusive=exclusive, reverse=reverse)
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_cumsum_of_blocks(axis: int, exclusive: int, reverse: int) -> None:
+    """Sums of whole numbers, which are exact in any order, over lengths that blocks divide or do not."""
+    shape = [2, 3, 2]
+    for length in (65, 128, 1100):
+        shape[axis] = length
+        x, at = integers(*shape, dtype=np.float32), np.array(axis, np.int64)
+        check("CumSum", [x, at], constant=(1,), exclusive=exclusive, reverse=reverse, tolerance=0)
+    dims: list[int | str] = [2, 3, 2]
+    dims[axis] = "n"
+    more: list[list[np.ndarray]] = []
+    for length in (1, 15, 300):
+        shape[axis] = length
+        more.append([integers(*shape), np.array(axis, np.int64)])
+    options = {"exclusive": exclusive, "reverse": reverse}
+    check("CumSum", more[0], constant=(1,), dims={0: dims}, more=more[1:], **options)
+
+
+def test_cumsum_of_nothing_and_of_what_is_not_finite() -> None:
+    for shape, axis in [((0, 200), 1), ((3, 0), 1), ((0, 200), 0)]:
+        check("CumSum", [normal(*shape), np.array(axis, np.int64)], constant=(1,))
+    x = normal(1, 300)
+    x[0, 100], x[0, 200], x[0, 250] = np.inf, -np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        check("CumSum", [x, np.array(1, np.int64)], constant=(1,), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("sizes", ["1,48000,3", "1,n,3"])
+def test_steps_of_a_long_cumsum(sizes: str) -> None:
+    """Voices are made of waves whose phase is a sum of as many steps as there are samples: what adds all that is before
+    each to it takes minutes."""
+    text = f"""<ir_version: 11, opset_import: ["" : 20]>
+    g (float[{sizes}] x) => (float[{sizes}] y) {{ a = Constant<value = int64 {{1}}>() y = CumSum(x, a) }}"""
+    x = normal(1, 48000, 3)
+    (y,) = opweld.compile(onnx.parser.parse_model(text), threads=1).run({"x": x}).values()
+    np.testing.assert_allclose(y, np.cumsum(x.astype(np.float64), 1), atol=2e-4)
 
 
 @pytest.mark.parametrize("exclusive", [0, 1])

@@ -188,34 +188,7 @@ def cdist(b: Builder, x: Value, y: Value, p: float, compute_mode: int | None) ->
 
 def _running(op_type: str, b: Builder, x: Value, dim: int, **_: Any) -> Value:
     y = b.cast(x, b.dtype)
-    return _scanned(op_type, b, y, b.sizes(x), b.axis(dim, b.rank(x))) if b.rank(x) else y
-
-
-_BLOCK = 64
-"""How many elements of a long axis are summed up by themselves: each costs as many additions as are before it there."""
-
-
-def _scanned(
-    op_type: str, b: Builder, x: Value, sizes: Sequence[int | Value], axis: int, exclusive: bool = False
-) -> Value:
-    """Running sums or products; of a long axis those within blocks, each after the sum of the blocks before it."""
-    size = sizes[axis]
-    if not isinstance(size, int) or size <= 16 * _BLOCK:
-        return b.op(op_type, x, b.constant(axis, DType.I64), exclusive=int(exclusive))
-    total, combined, neutral = {"CumSum": ("ReduceSum", "Add", 0), "CumProd": ("ReduceProd", "Mul", 1)}[op_type]
-    count, rank = -(-size // _BLOCK), len(sizes)
-    before, after = sizes[:axis], sizes[axis + 1 :]
-    pads = [0] * (2 * rank)
-    pads[rank + axis] = count * _BLOCK - size
-    padded = b.op("Pad", x, b.ints(pads), b.cast(neutral, b.dtype), mode="constant") if any(pads) else x
-    blocks = b.reshape(padded, [*before, count, _BLOCK, *after])
-    own = b.op(op_type, blocks, b.constant(axis + 1, DType.I64), exclusive=int(exclusive))
-    totals = over(b, total, blocks, [axis + 1], keepdim=False)
-    carried = _scanned(op_type, b, totals, [*before, count, *after], axis, exclusive=True)
-    found = b.op(combined, own, b.op("Unsqueeze", carried, b.constant([axis + 1], DType.I64)))
-    found = b.reshape(found, [*before, count * _BLOCK, *after])
-    parts = ([0], [size], [axis])
-    return b.op("Slice", found, *(b.ints(part) for part in parts)) if any(pads) else found
+    return b.op(op_type, y, b.constant(b.axis(dim, b.rank(x)), DType.I64)) if b.rank(x) else y
 
 
 aten("cumsum.default")(partial(_running, "CumSum"))
