@@ -57,7 +57,9 @@ RULES: dict[str, DecisionRule] = {
     "version.size": DecisionRule("extended", "the same code for all sizes", "a variant of its own where a dim is 1"),
     "schedule.lane": DecisionRule("none", "the first axis", "the axis along which vectors cost the least"),
     "schedule.vectors": DecisionRule("none", "1", "vectors of a register tile: NR in vectors"),
-    "schedule.row": DecisionRule("none", "no row axis", "the axis that the rows of a register tile count"),
+    "schedule.row": DecisionRule(
+        "none", "no row axis", "the axis that the rows of a register tile count, or of squares that are transposed"
+    ),
     "schedule.height": DecisionRule("none", "1", "rows of a register tile: MR"),
     "schedule.order": DecisionRule(
         "none",

@@ -132,6 +132,12 @@ def load_cycles(stride: Dim | None, lanes: int) -> float:
     return GATHER * lanes if near is None else 0.5 * near + max(1, near - 1)
 
 
+def square_cycles(lanes: int) -> float:
+    """Cycles to load a vector of a square of elements that is transposed: each takes part in as many shuffles as it
+    takes to double 1 up to the lanes."""
+    return 0.5 + math.log2(lanes)
+
+
 def copy_cycles(stride: Dim | None, lanes: int) -> float:
     """Cycles to copy an element to where lanes want it, of elements so far apart."""
     loading = load_cycles(stride, lanes)

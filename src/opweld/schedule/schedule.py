@@ -4,7 +4,7 @@ A `Schedule` has a part for each member of its region, in order. A concatenation
 recurrence has maps too: for the initial states, first; for stacked results and the states, after the members of each
 step; for the final states, last. Maps that fill the padding of outputs follow, one for each side of each axis.
 
-    map          lane, vectors, chunk, inner
+    map          lane, vectors, chunk, inner; square
     contraction  lane, vectors, row, height, order, span, taps, scales, unit; algorithm, tiles, groups
     window       the same
     rows         lane, vectors, kept
@@ -51,6 +51,8 @@ class MapSchedule:
         chunk: lane tiles of one grid iteration; 0 for all of them.
         inner: how many more axes an iteration takes in, innermost first. Where one thread does all iterations, as in a
             recurrence and around a value, neither is to decide.
+        square: an axis along which what is read is contiguous. A tile has as many indices of it as a vector has lanes,
+            so that squares of elements are loaded, and transposed in registers; or `one`.
     """
 
     name: ClassVar[str] = "map"
@@ -58,6 +60,7 @@ class MapSchedule:
     vectors: int = _decided("schedule.vectors", absent=1)
     chunk: int = _decided("schedule.chunk", 0)
     inner: int = _decided("schedule.inner", 0)
+    square: str = _decided("schedule.row", NO_AXIS)
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,15 @@ def _print(name: str, part: Any, usual: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-_RARE = {"span": 0, "scales": "products", "unit": "vector", "algorithm": "direct", "tiles": 0, "groups": 0}
+_RARE = {
+    "square": NO_AXIS,
+    "span": 0,
+    "scales": "products",
+    "unit": "vector",
+    "algorithm": "direct",
+    "tiles": 0,
+    "groups": 0,
+}
 """Fields of members that are not printed at these values."""
 
 

@@ -19,6 +19,10 @@ def verify_map(schedule: MapSchedule, axes: Collection[str]) -> None:
         raise OptionError(f"schedule: {schedule.name} has {words}, expected none below 0, inner to {len(axes)}")
     if schedule.chunk and schedule.inner:
         raise OptionError("schedule: map has chunk and inner, expected one of them to be 0")
+    _check(schedule, "square", schedule.square, (*axes, NO_AXIS))
+    if schedule.square != NO_AXIS and (schedule.chunk or schedule.square == schedule.lane or schedule.lane == NO_AXIS):
+        words = f"square={schedule.square} lane={schedule.lane} chunk={schedule.chunk}"
+        raise OptionError(f"schedule: map has {words}, expected two axes and no chunk")
 
 
 def verify_rows(schedule: RowSchedule, axes: Collection[str], tensors: int) -> None:

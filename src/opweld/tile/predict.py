@@ -39,6 +39,7 @@ from opweld.schedule.cost import (
     places,
     repetition,
     spared_of,
+    square_cycles,
     store_cycles,
 )
 from opweld.schedule.expected import Expected
@@ -441,7 +442,10 @@ class _Usage:
             return
         divided = sum(isinstance(a, FloorDiv | Mod) and frame.lane in atoms_of(a.dim) for a in atoms_of(offset))
         checked = any(isinstance(atom, Value) for atom in atoms_of(offset))
+        square = frame.row is not None and frame.rows == lanes and offset.coefficient(frame.row) is ONE
         loading = load_cycles(offset.coefficient(frame.lane), lanes)
+        if square and not node.guards and node.dtype.bytes == 4:
+            loading = min(loading, square_cycles(lanes))
         self._slow += (loading + (DIVISION * divided + checked) * lanes) * registers
 
     def _evicted(self, node: Load, step: Dim) -> float:

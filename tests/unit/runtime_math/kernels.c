@@ -147,6 +147,14 @@ EXPORT first_lanes(uint8_t *y, int64_t n) { opw_store_b8(y, opw_first_lanes(n));
     EXPORT store_strided_masked_##T(element *y, const REGISTER *x, int64_t stride, const uint8_t *mask) { \
         OF_STRIDE(stride, opw_store_strided_masked_##T(y, *(const opw_memory_##V *)x, s, opw_load_b8(mask))) \
     }
+#define SQUARE(T, element) \
+    EXPORT load_square_##T(element *y, const element *x, int64_t stride) { \
+        opw_square_##T square = opw_load_square_##T(x, stride); \
+        for (int i = 0; i < OPW_LANES; i++) opw_store_##T(y + i * OPW_LANES, square.row[i]); \
+    }
+SQUARE(f32, float)
+SQUARE(i32, int32_t)
+SQUARE(u32, uint32_t)
 #define PLAIN_MEMORY(T, element, integer, bytes) MEMORY(T, element, T, element)
 OPW_DTYPES(PLAIN_MEMORY)
 MEMORY(b8, uint8_t, i32, int32_t)

@@ -184,6 +184,19 @@ def test_strides_under_masks(kernels: Kernels, dtype: str, stride: int, last_pag
         np.testing.assert_array_equal(x, filled)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "i32", "u32"])
+def test_square(kernels: Kernels, dtype: str, last_page: int) -> None:
+    """Rows become lanes; nothing is read but the square."""
+    n = kernels.lanes
+    for stride in (n, n + 5, 64):
+        length = (n - 1) * stride + n
+        x = _before(last_page, _stored(dtype, 1).dtype, length)
+        x[:] = _stored(dtype, length)
+        y = np.zeros((n, n), x.dtype)
+        kernels.call(f"load_square_{dtype}", y, x, stride)
+        np.testing.assert_array_equal(y, [[x[lane * stride + row] for lane in range(n)] for row in range(n)])
+
+
 @pytest.mark.parametrize("dtype", _MEMORY)
 def test_gather(kernels: Kernels, dtype: str) -> None:
     n = kernels.lanes

@@ -36,7 +36,7 @@ tiles = {
     "taps": st.sampled_from(("loop", "written")),
 }
 members = st.one_of(
-    st.builds(MapSchedule, lane=axes, vectors=counts, chunk=counts, inner=counts),
+    st.builds(MapSchedule, lane=axes, vectors=counts, chunk=counts, inner=counts, square=axes),
     st.builds(ReductionSchedule, **tiles),
     st.builds(WindowSchedule, **tiles),
     st.builds(RowSchedule, lane=axes, vectors=counts, kept=st.lists(counts, max_size=4).map(tuple)),

@@ -41,6 +41,9 @@ from opweld.tensor.operators import WORDS, neutral
 from opweld.tensor.rounding import saturated
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
 
+SQUARES = frozenset((DType.F32, DType.I32, DType.U32))
+"""Types of which a vector has as many elements as rows of a square are transposed."""
+
 _STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
 
 
@@ -70,6 +73,9 @@ class Accumulators:
             registers.best_dtype = accumulation.value.dtype
         self._state.registers[item.name] = registers
         self._state.forget_instances()
+        if self._is_square(item, context):
+            self._squares(item.initial, registers, context)
+            return
         instances = {tuple(_keys(i, item.over)): i for i in context.instances(frozenset(item.over))}
         for key in declared_keys(item.over, context, lane, self._state.lanes):
             name = registers.name(key)
@@ -86,6 +92,41 @@ class Accumulators:
                 registers.best[key] = best
                 lowest = vector_literal(neutral(kind, registers.best_dtype), registers.best_dtype)
                 self._scopes.add(Define(vector_type(registers.best_dtype), best, lowest))
+
+    def _is_square(self, item: Declare, context: Context) -> bool:
+        """Whether registers over whole vectors, and as many rows as those have lanes, begin with elements that lie
+        next to each other from row to row."""
+        value, lane = item.initial, context.lane
+        if not isinstance(value, Load) or not value.indices or value.guards or value.dtype not in SQUARES:
+            return False
+        (offset,), memory = value.indices, self._state.memories[value.tensor]
+        if memory.dtype is not value.dtype or lane is None or len(context.rows) != 1:
+            return False
+        ((axis, rows),) = context.rows
+        whole = len(rows) == self._state.lanes and all(vector.active == ALL for vector in context.vectors)
+        next_to = offset.coefficient(axis) is ONE and offset.coefficient(lane) not in (None, ZERO, ONE)
+        return whole and next_to and set(item.over) == {axis, lane}
+
+    def _squares(self, value: Expr, registers: Registers, context: Context) -> None:
+        """Loads a square of elements for each vector, and transposes it."""
+        lane = self._state.lane
+        squares: dict[int, str] = {}
+        for instance in context.instances():
+            key = registers.key(instance, context.shifted)
+            vector = instance.key(context.lane) if context.lane is not None else None
+            ((_, row),) = instance.rows.items()
+            if vector not in squares:  # the instance is that of the first row
+                loaded = self._state.instantiate(value, instance, context)
+                assert isinstance(loaded, Load) and vector is not None, "of a load, in a lane tile"
+                (offset,), memory = loaded.indices, self._state.memories[loaded.tensor]
+                start = moved(*self._values.addresses.element(memory, offset.without(lane)))
+                stride = self._values.dependence.lane_stride(offset)
+                assert stride is not None, "`_is_square` wants one"
+                squares[vector] = f"{registers.stem}_v{vector}"
+                loading = call(f"opw_load_square_{memory.short}", start, self._values.indices.integers.value(stride))
+                self._scopes.add(Define(f"opw_square_{memory.short}", squares[vector], loading))
+            name = registers.names[key] = f"{squares[vector]}.row[{row.key}]"
+            self._values.dependence.varying.add(name)
 
     def let(self, item: Let, context: Context) -> None:
         """Names a value, once for each row and vector on which it depends."""

@@ -411,6 +411,46 @@ OPW_DEFINE_APART(4, vi32)
     }
 OPW_DTYPES(OPW_DEFINE_MEMORY)
 
+/* A square of elements: lane i of row[j] is p[i * stride + j]. As many vectors are loaded as one has lanes, and
+ * transposed: 4 x 4 elements in each 16 bytes, then these. */
+#define OPW_LANE_LOW_PAIRS(i, x, y) ((i) % 2 ? OPW_LANES : 0) + (i) / 4 * 4 + (i) % 4 / 2
+#define OPW_LANE_HIGH_PAIRS(i, x, y) OPW_LANE_LOW_PAIRS(i, x, y) + 2
+#define OPW_LANE_LOW_HALVES(i, x, y) ((i) % 4 < 2 ? (i) : OPW_LANES + (i) - 2)
+#define OPW_LANE_HIGH_HALVES(i, x, y) ((i) % 4 < 2 ? (i) + 2 : OPW_LANES + (i))
+#define OPW_LANE_BLOCKS(i, odd, y) ((i) / 4 * 2 + (odd)) * 4 + (i) % 4
+#define OPW_SHUFFLED(a, b, lane, x) __builtin_shufflevector(a, b, OPW_LIST(lane, x, 0))
+#define OPW_DEFINE_SQUARE(T, element) \
+    typedef struct { \
+        v##T row[OPW_LANES]; \
+    } opw_square_##T; \
+    OPW_INLINE opw_square_##T opw_load_square_##T(const element *p, int64_t stride) { \
+        opw_square_##T s, t; \
+        for (int i = 0; i < OPW_LANES; i++) s.row[i] = opw_load_##T(p + i * stride); \
+        for (int i = 0; i < OPW_LANES; i += 4) { \
+            v##T a = OPW_SHUFFLED(s.row[i], s.row[i + 1], OPW_LANE_LOW_PAIRS, 0); \
+            v##T b = OPW_SHUFFLED(s.row[i], s.row[i + 1], OPW_LANE_HIGH_PAIRS, 0); \
+            v##T c = OPW_SHUFFLED(s.row[i + 2], s.row[i + 3], OPW_LANE_LOW_PAIRS, 0); \
+            v##T d = OPW_SHUFFLED(s.row[i + 2], s.row[i + 3], OPW_LANE_HIGH_PAIRS, 0); \
+            t.row[i] = OPW_SHUFFLED(a, c, OPW_LANE_LOW_HALVES, 0); \
+            t.row[i + 1] = OPW_SHUFFLED(a, c, OPW_LANE_HIGH_HALVES, 0); \
+            t.row[i + 2] = OPW_SHUFFLED(b, d, OPW_LANE_LOW_HALVES, 0); \
+            t.row[i + 3] = OPW_SHUFFLED(b, d, OPW_LANE_HIGH_HALVES, 0); \
+        } \
+        /* Row 4 * m + k of the result is the block m of row k of each of the groups of four, one after the other. */ \
+        for (int blocks = OPW_LANES / 4; blocks > 1; blocks /= 2) { \
+            for (int i = 0; i < OPW_LANES / 2; i++) { \
+                int from = i / 4 * 8 + i % 4, to = OPW_LANES / 2; \
+                s.row[i] = OPW_SHUFFLED(t.row[from], t.row[from + 4], OPW_LANE_BLOCKS, 0); \
+                s.row[to + i] = OPW_SHUFFLED(t.row[from], t.row[from + 4], OPW_LANE_BLOCKS, 1); \
+            } \
+            t = s; \
+        } \
+        return t; \
+    }
+OPW_DEFINE_SQUARE(f32, float)
+OPW_DEFINE_SQUARE(i32, int32_t)
+OPW_DEFINE_SQUARE(u32, uint32_t)
+
 /* ----------------------------------------------------------------------------------------------- values, by dtype */
 
 #define OPW_BLEND(T, integer, m, a, b) ((v##T)(((integer)(m) & (integer)(a)) | (~(integer)(m) & (integer)(b))))

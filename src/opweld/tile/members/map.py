@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import partial
 
 from opweld.errors import OptionError
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import EXPENSIVE, GATHER, ITERATION, SCATTER, TRIP, core_of, load_cycles, store_cycles
+from opweld.schedule.cost import (
+    EXPENSIVE,
+    GATHER,
+    ITERATION,
+    SCATTER,
+    TRIP,
+    core_of,
+    load_cycles,
+    square_cycles,
+    store_cycles,
+)
 from opweld.schedule.schedule import NO_AXIS, WIDEST, MapSchedule
 from opweld.target import Target
-from opweld.tensor.dim import ONE, Axis, Dim
-from opweld.tensor.expr import Binary, Unary, loads, substitute, walk
+from opweld.tensor.dim import ONE, Atom, Axis, Dim, ceildiv
+from opweld.tensor.expr import Binary, Load, Unary, load, loads, substitute, transform, walk
 from opweld.tensor.operators import is_expensive
-from opweld.tile.lanes import chunked, tiles, vectors_for
+from opweld.tile.lanes import chunked, tile_at, tiles, vectors_for
 from opweld.tile.nest import Nest
-from opweld.tile.tile import Loop, Statement, Store
+from opweld.tile.tile import Declare, Loop, Statement, Store
 
 CHUNKS = (16, 64)
 """Candidate numbers of lane tiles of a grid iteration along a long axis."""
@@ -27,7 +39,8 @@ idle."""
 def choose_map(nest: Nest, choice: Choice, serial: bool = False) -> MapSchedule:
     """Chooses how an elementwise nest is computed, through the ledger. `serial`: by one thread."""
     lane = _choose_lane(nest, choice)
-    fill = 1 if lane is None else vectors_for(choice.expected.known(lane.extent), choice.target)
+    square = None if lane is None else _choose_square(nest, lane, choice)
+    fill = 1 if lane is None or square else vectors_for(choice.expected.known(lane.extent), choice.target)
     vectors = int(
         choice.preferred(
             "schedule.vectors",
@@ -36,8 +49,8 @@ def choose_map(nest: Nest, choice: Choice, serial: bool = False) -> MapSchedule:
             "independent vectors hide the latency of loads and functions",
         )
     )
-    chunk, inner = (0, 0) if serial else _choose_grain(nest, lane, vectors, choice)
-    return MapSchedule(axis_name(nest, lane), vectors, chunk, inner)
+    chunk, inner = (0, 0) if serial else _choose_grain(nest, lane, square, vectors, choice)
+    return MapSchedule(axis_name(nest, lane), vectors, chunk, inner, axis_name(nest, square))
 
 
 def axis_name(nest: Nest, axis: Axis | None) -> str:
@@ -87,16 +100,56 @@ def _vector_cycles(nest: Nest, axis: Axis, choice: Choice) -> float:
     return cycles * (1 - 0.02 * nest.axes.index(axis))
 
 
-def _choose_grain(nest: Nest, lane: Axis | None, vectors: int, choice: Choice) -> tuple[int, int]:
-    """(chunk, inner): small iterations have overhead, few iterations leave cores idle."""
-    outer = [axis for axis in nest.axes if axis is not lane]
+def _choose_square(nest: Nest, lane: Axis, choice: Choice) -> Axis | None:
+    """The axis of squares, where what lanes would gather lies next to each other along another one."""
     lanes = choice.target.vector_lanes_f32
+    elements = choice.expected.product(a.extent for a in nest.axes)
+    prices: dict[str, float] = {}
+    for axis in nest.axes:
+        count = sum(is_square(site, lane, axis, lanes) for site in loads(nest.body)) if axis is not lane else 0
+        if not count:
+            continue
+        # Beside whole squares, elements are gathered.
+        whole = math.prod(e // lanes * lanes / max(1, e) for e in (choice.expected(a.extent) for a in (axis, lane)))
+        cycles = whole * square_cycles(lanes) / lanes + (1 - whole) * GATHER
+        prices.setdefault(NO_AXIS, count * elements * GATHER / core_of(choice.target).hertz)
+        prices[axis_name(nest, axis)] = count * elements * cycles / core_of(choice.target).hertz
+    if not prices:
+        return None
+    reason = "elements that lie next to each other along it are loaded together, and transposed in registers"
+    name = choice.cheapest("schedule.row", prices, reason)
+    return None if name == NO_AXIS else axis_of(nest, name)
+
+
+def is_square(site: Load, lane: Axis, axis: Axis, lanes: int) -> bool:
+    """Whether a load that lanes along one axis would gather is contiguous along another one."""
+    if len(site.indices) != 1 or site.guards or site.dtype.bytes != 4:
+        return False
+    (offset,) = site.indices
+    stride = offset.coefficient(lane)
+    return offset.coefficient(axis) is ONE and stride is not None and load_cycles(stride, lanes) >= GATHER * lanes
+
+
+def _squares(square: Axis | None, lanes: int) -> Axis | None:
+    """The axis that counts squares."""
+    return None if square is None else Axis(square.name + "t", ceildiv(square.extent, lanes))
+
+
+def _outer(nest: Nest, lane: Axis | None, square: Axis | None, squares: Axis | None) -> list[Axis]:
+    """All axes but that of the lanes, with the one that counts squares in place of theirs."""
+    return [squares if squares is not None and axis is square else axis for axis in nest.axes if axis is not lane]
+
+
+def _choose_grain(nest: Nest, lane: Axis | None, square: Axis | None, vectors: int, choice: Choice) -> tuple[int, int]:
+    """(chunk, inner): small iterations have overhead, few iterations leave cores idle."""
+    lanes = choice.target.vector_lanes_f32
+    outer = _outer(nest, lane, square, _squares(square, lanes))
     extent = 1 if lane is None else max(1, choice.expected(lane.extent))
     if lane is not None and choice.expected.known(lane.extent) is None:
         extent = max(extent, LONG)
     tile_count = -(-extent // (lanes * vectors))
     expensive = sum(isinstance(n, Unary | Binary) and is_expensive(n.op) for n in walk(nest.body))
-    tile = vectors * (1 + len(loads(nest.body)) + EXPENSIVE * expensive)
+    tile = vectors * (1 + len(loads(nest.body)) + EXPENSIVE * expensive) * (1 if square is None else lanes)
     outside = choice.expected.product(axis.extent for axis in outer)
     whole = float(tile * tile_count * outside)
 
@@ -106,7 +159,7 @@ def _choose_grain(nest: Nest, lane: Axis | None, vectors: int, choice: Choice) -
             (iterations * ITERATION + whole * (1 + cores / max(1.0, iterations))) / cores / core_of(choice.target).hertz
         )
 
-    long = lane is not None and (lane.extent.constant is None or tile_count > CHUNKS[0])
+    long = square is None and lane is not None and (lane.extent.constant is None or tile_count > CHUNKS[0])
     chunks = {"0": price(outside)}
     if long:
         chunks |= {str(count): price(outside * -(-tile_count // count)) for count in CHUNKS}
@@ -124,10 +177,16 @@ def schedule_map(
 ) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
     """Grid axes and statements of an elementwise nest."""
     lane = axis_of(nest, schedule.lane)
-    outer = [axis for axis in nest.axes if axis is not lane]
-    width = target.vector_lanes_f32 * schedule.vectors
+    square = None if schedule.square == NO_AXIS else axis_of(nest, schedule.square)
+    lanes = target.vector_lanes_f32
+    squares = _squares(square, lanes)
+    outer = _outer(nest, lane, square, squares)
+    width = lanes * schedule.vectors
 
     def tile(index: Dim, axis: Axis) -> tuple[Statement, ...]:
+        if square is not None and squares is not None:
+            rows = partial(_square_rows, nest, buffer, lane, square, lanes, index, axis)
+            return (tile_at(square, "row", lanes, squares.dim, rows),)
         return (Store(buffer, nest.store.substitute({lane: index}), substitute(nest.body, {lane: index})),)
 
     if schedule.chunk:
@@ -137,6 +196,20 @@ def schedule_map(
     for axis in list(_taken(outer, schedule.inner)):
         body = (Loop(axis, body),)
     return tuple(outer), body
+
+
+def _square_rows(
+    nest: Nest, buffer: str, lane: Axis, square: Axis, lanes: int, at_lane: Dim, over: Axis, at_row: Dim, row: Axis
+) -> tuple[Statement, ...]:
+    """The rows of a tile: what is transposed is loaded into registers over rows and lanes."""
+    at: dict[Atom, Dim] = {lane: at_lane, square: at_row}
+    sites = [site for site in loads(nest.body) if is_square(site, lane, square, lanes)]
+    names = {site: load(f"square{number}", site.dtype, ()) for number, site in enumerate(dict.fromkeys(sites))}
+    declared = [
+        Declare(f"square{number}", site.dtype, (over, row), substitute(site, at)) for number, site in enumerate(names)
+    ]
+    body = transform(nest.body, lambda node: names.get(node) if isinstance(node, Load) else None)
+    return (*declared, Store(buffer, nest.store.substitute(at), substitute(body, at)))
 
 
 def _taken(outer: list[Axis], count: int) -> Iterator[Axis]:
