@@ -9,7 +9,7 @@ from opweld.place.storage import Storage
 from opweld.schedule.cost import GUARD, core_of
 from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.dim import Atom, Dim, Value, lower_constant, smallest
+from opweld.tensor.dim import Atom, Dim, FloorDiv, Value, axes_of, lower_constant, smallest
 from opweld.tensor.expr import Expr, Load, free_atoms, loads
 
 WIDEST = 64
@@ -70,6 +70,18 @@ def edge_tests(nodes: Iterable[Load], single: Mapping[Load, float], expected: Ex
 
 
 def _overhang(dim: Dim) -> int | None:
+    """How far an index is below 0 at most; quotients, as of the phases of a transposed convolution, by their bounds."""
+    quotients = [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, FloorDiv)]
+    for atom in quotients:
+        if not axes_of(atom.left):
+            continue
+        slope = dim.coefficient(atom)
+        if slope is None or slope.constant is None:
+            return None
+        ends = atom.lower_bounds() if slope.constant > 0 else atom.upper_bounds()
+        if not ends:
+            return None
+        dim = slope * ends[0] + dim.without(atom)
     least = smallest(dim)
     constant = None if least is None else lower_constant(least)
     return None if constant is None else max(0, -constant)

@@ -8,8 +8,9 @@ one by one because their storage is the caller's, operands that must be copied o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from opweld.fuse.region import Kind, Member, addressed, axes_in, dot_of, factors, reductions, steps_of
 from opweld.ledger import Alternative, Ledger
@@ -24,6 +25,7 @@ from opweld.schedule.cost import (
     misses,
     most_rows,
     padded,
+    store_cycles,
     traffic,
 )
 from opweld.schedule.expected import LENGTH, Expected
@@ -118,11 +120,11 @@ def choose_lanes(
     own = [axis for axis in tensor.axes if axis.extent.constant != 1]
     node = reductions(tensor.body)[0]
     pair = factors(node) if kind is Kind.CONTRACTION else None
-    stored = _stored(tensor, place, memory)
+    storing = partial(_storing, _stored(tensor, place, memory), tensor=tensor, expected=expected, target=target)
     if pair is not None:
-        found = _of_contraction(own, pair, node, stored, memory, expected, target)
+        found = _of_contraction(own, pair, node, storing, memory, expected, target)
     else:
-        found = _of_window(own, node, stored, memory, expected, target)
+        found = _of_window(own, node, storing, memory, expected, target)
     found = [candidate for candidate in found if candidate.axis in axes]
     if not found:
         return Lanes(None, 1)
@@ -148,22 +150,31 @@ def _weights(node: Reduce, memory: Memory, expected: Expected) -> str:
     return max(names, key=lambda name: expected.product(memory.shapes[name]), default="")
 
 
-def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Axis | None:
-    """The contiguous axis of the result, if its storage is fixed; None if it follows the lanes."""
+def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Dim | None:
+    """The index of the result along memory, if its storage is fixed; None if it follows the lanes."""
     if tensor.name not in memory.fixed:
         return None
-    for dim in reversed(place):
-        inner = [axis for axis in tensor.axes if axis.extent.constant != 1 and dim.depends_on(axis)]
-        if inner:
-            return next((axis for axis in inner if dim.coefficient(axis) is ONE), inner[-1])
-    return None
+    long = [axis for axis in tensor.axes if axis.extent.constant != 1]
+    return next((dim for dim in reversed(place) if any(dim.depends_on(axis) for axis in long)), None)
+
+
+def _storing(stored: Dim | None, axis: Axis, tensor: Tensor, expected: Expected, target: Target) -> float:
+    """Seconds that storing a result takes more because its lanes are no neighbours in memory."""
+    stride = ONE if stored is None else stored.coefficient(axis)
+    if stride is ONE:
+        return 0.0
+    elements, extent = expected.product(a.extent for a in tensor.axes), max(1, expected(axis.extent))
+    lanes = target.vector_lanes_f32
+    vectors = elements / extent * padded(extent, lanes) / lanes
+    cycles = min(scattered(elements, extent, target), vectors * store_cycles(stride, lanes, tensor.dtype))
+    return cycles / core_of(target).hertz
 
 
 def _of_contraction(
     own: list[Axis],
     pair: tuple[Load, Load],
     node: Reduce,
-    stored: Axis | None,
+    storing: Callable[[Axis], float],
     memory: Memory,
     expected: Expected,
     target: Target,
@@ -202,8 +213,7 @@ def _of_contraction(
                 moved = expected.product(a.extent for a in axes_in(along))
                 seconds += min(loaded, copied) * moved / core_of(target).hertz
                 why = f"one factor alone runs along it, and is {'gathered' if loaded < copied else 'copied'} so"
-            if stored is not None and stored is not axis:
-                seconds += scattered(elements, extent, target) / core_of(target).hertz
+            seconds += storing(axis)
             columns = _walks(across, rows, node, memory, expected)
             held = across.dtype.bytes * expected.product(memory.shapes[across.tensor])
             seconds += misses(columns, held, target)
@@ -255,7 +265,7 @@ def _walks(across: Load, rows: Sequence[Axis], node: Reduce, memory: Memory, exp
 def _of_window(
     own: list[Axis],
     node: Reduce,
-    stored: Axis | None,
+    storing: Callable[[Axis], float],
     memory: Memory,
     expected: Expected,
     target: Target,
@@ -276,9 +286,8 @@ def _of_window(
         # Along an axis of a sliding window, vectors are not aligned, and taps beyond the edges are masked.
         if any(axis in axes_in(site) and _mixed(site, axis, node.axes) for site in sites):
             cycles += 0.5 * vectors * taps * each
-        if stored is not None and stored is not axis:
-            cycles += scattered(elements, extent, target)
-        found.append(Candidate(axis, cycles / core_of(target).hertz, "operands are contiguous along it"))
+        seconds = cycles / core_of(target).hertz + storing(axis)
+        found.append(Candidate(axis, seconds, "operands are contiguous along it"))
     return found
 
 

@@ -45,14 +45,20 @@ def _divided(own: tuple[Axis, ...], body: Expr, stores: tuple[Dim, ...]) -> tupl
         for atom in sorted(atoms_of(dim), key=lambda a: a.key):
             if not isinstance(atom, FloorDiv | Mod):
                 continue
-            axis, divisor = atom.left.atom, atom.right
-            if not isinstance(axis, Axis) or axis not in candidates or divisor in (ONE, axis.extent):
+            axis, divisor = _with_offset(atom.left), atom.right
+            if axis is None or axis not in candidates or divisor in (ONE, axis.extent):
                 continue
             if floordiv(axis.extent, divisor) * divisor is not axis.extent:
                 continue
             if found is None or (axis is found[0] and (divisor.constant or 0) > (found[1].constant or 0)):
                 found = axis, divisor
     return found
+
+
+def _with_offset(dim: Dim) -> Axis | None:
+    """The axis of an index that is one but for a constant, as with the padding of a transposed convolution."""
+    axes = [atom for atom in dim.atoms if isinstance(atom, Axis) and dim.coefficient(atom) is ONE]
+    return axes[0] if len(axes) == 1 and dim.without(axes[0]).constant is not None else None
 
 
 def replace_reduced(body: Expr, old: tuple[Axis, ...], new: tuple[Axis, ...], mapping: Mapping[Atom, Dim]) -> Expr:

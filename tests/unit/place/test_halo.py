@@ -27,6 +27,11 @@ def halo(index: str, axes: str = "i0: 10", reduced: str = "r0: 3") -> tuple[tupl
         ("i0 + 2*r0 - 3 if i0 + 2*r0 - 3 >= 0, 12 - i0 - 2*r0 >= 0 else 0.0", "i0: 10", ((3, 1),)),
         ("i0 + r0", "i0: 8", ((0, 0),)),
         ("i0 + r0 if 9 - i0 - r0 >= 0 else 0.0", "i0: 10", ((0, 2),)),
+        (
+            "i0 + ((i1 + 1) // 2) - r0 if i0 + ((i1 + 1) // 2) - r0 >= 0, 9 - i0 - ((i1 + 1) // 2) + r0 >= 0 else 0.0",
+            "i0: 10, i1: 2",
+            ((2, 1),),
+        ),
     ],
 )
 def test_how_far_a_load_reaches(index: str, axes: str, expected: tuple[tuple[int, int], ...]) -> None:

@@ -117,3 +117,23 @@ output y = shown
     (channels,) = (entry.seconds for entry in lane.alternatives if entry.name == lane.taken == "i2")
     arithmetic = 56 * 56 * 96 * 48 / 16 / 3.5e9
     assert channels is not None and channels < 1.2 * arithmetic
+
+
+@pytest.mark.parametrize("padding", [1, 2])
+def test_phases_of_a_padded_transposed_convolution_are_axes(padding: int) -> None:
+    """Each has weights of its own, and elements of a phase are rows of a tile."""
+    size = 2 * 16 + 2 - 2 * padding
+    y, x = f"((i1 + {padding}) // 2) - r1", f"((i2 + {padding}) // 2) - r2"
+    guards = f"{y} >= 0, 15 + r1 - ((i1 + {padding}) // 2) >= 0, {x} >= 0, 15 + r2 - ((i2 + {padding}) // 2) >= 0"
+    taps = f"2*r1 + ((i1 + {padding}) % 2), 2*r2 + ((i2 + {padding}) % 2)"
+    text = f"""program transposed
+input x f32[24, 16, 16]
+constant w f32[24, 40, 4, 4]
+tensor result f32[i0: 40, i1: {size}, i2: {size}] from "ConvTranspose"
+  over r0: 24, r1: 2, r2: 2
+  = sum<r0, r1, r2>(mul(x[r0, {y}, {x} if {guards} else 0.0], w[r0, i0, {taps}]))
+output y = result
+"""
+    made = check(text, {}, V4)
+    (tile,) = (m for plan in made.plans for m in plan.schedule.members if isinstance(m, ReductionSchedule))
+    assert tile.height > 4
