@@ -145,12 +145,13 @@ def _scatter(combine: Callable[[Any, Any], Any] | None) -> Callable[..., None]:
 
 
 def _nonzero_parts(numbers: Numbers) -> tuple[Any, ...]:
-    """The conditions; the positions of true ones, and their number."""
+    """The conditions; the positions of true ones, then zeros, and their number."""
     return numbers[0], numbers[0], 1
 
 
 def _nonzero(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
     found = np.flatnonzero(operands[0])
+    results[0][:] = 0
     results[0][: len(found)] = found
     results[1][0] = len(found)
 

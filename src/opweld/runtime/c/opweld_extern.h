@@ -209,6 +209,8 @@ OPW_EXTERN void opw_extern_nonzero_b8(const uint8_t *mask, int64_t *places, int6
         places[found] = i;
         found += mask[i] != 0;
     }
+    /* What follows computes all places: of what memory held before, quotients may take long. */
+    for (int64_t i = found; i < n; i++) places[i] = 0;
     count[0] = found;
 }
 
