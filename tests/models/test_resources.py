@@ -29,6 +29,9 @@ WINDOWS = ("x86-64-v3", "window")
 
 KNOWN = {
     ("aarch64", "map", "exp, erf 128 x 3072"): 46,  # constants of erf, beside whatever number of vectors
+    # Overlapping windows of four rows, of elements two apart, which are two vectors each. Lanes along channels spilled
+    # nothing, and loaded every element by itself.
+    ("aarch64", "window", "pool 3x3 s2 64, 112"): 11,
     ("x86-64-v4", "window", "ppocrv6-rec-small"): 6,  # depthwise, then SiLU: constants leave its tile no room
     ("x86-64-v4", "window", "ppocrv4-det"): 12,
     # Sums that pass through the stack between groups of bodies: 15% of these kernels' time, measured, which two bodies
