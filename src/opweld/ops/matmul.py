@@ -96,7 +96,7 @@ def lower_gemm(scope: Lowering, node: ir.Node) -> None:
     """alpha * (sum over k of a[m, k] * b[k, n]) + beta * c[m, n]"""
     a_value, b_value, addend = required(node, 0), required(node, 1), given(node, 2)
     out = scope.fact(node.outputs[0])
-    axes = m, n = Axis("m", out.shape[0]), Axis("n", out.shape[1])
+    axes = m, n = fresh_axes(out.shape)
     across_a, across_b = bool(attribute(node, "transA", 0)), bool(attribute(node, "transB", 0))
     alpha, beta = float(attribute(node, "alpha", 1.0)), float(attribute(node, "beta", 1.0))
     k = Axis("k", scope.fact(a_value).shape[0 if across_a else 1])

@@ -3,8 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+import opweld
 from opweld.errors import ModelError
 from opweld.tensor.expr import Reduce
 from opweld.tensor.program import Tensor
@@ -105,3 +107,17 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
 def test_einsum_refuses_an_equation_that_does_not_fit() -> None:
     with pytest.raises(ModelError, match="the_Einsum"):
         programs_of(make_model("Einsum", [normal(3, 4)], equation="ijk->i"))
+
+
+def test_a_gemm_whose_rows_another_product_sums_shares_its_kernel() -> None:
+    """The axes of a product are none that a block of several has for itself."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 11, opset_import: ["" : 23]>
+        g (float[2, 3] x, float[2, 2] z, float[3, 3] w) => (float[a, b] y) {
+            v = Gemm<transB = 1>(x, w)
+            y = MatMul(z, v)
+        }"""
+    )
+    x, z, w = normal(2, 3), normal(2, 2, seed=1), normal(3, 3, seed=2)
+    (y,) = opweld.compile(model).run({"x": x, "z": z, "w": w}).values()
+    np.testing.assert_allclose(y, z @ (x @ w.T), rtol=1e-5, atol=1e-6)
