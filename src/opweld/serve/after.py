@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
@@ -37,6 +37,10 @@ class After(Generic[T]):
         """It is over, or was before."""
         self._begun.pop(one, None)
 
+    def __iter__(self) -> Iterator[T]:
+        """What is neither over nor due."""
+        return iter(self._begun)
+
     def _wait(self, seconds: float) -> None:
         self._timer = call_after(seconds, self._look)
 
@@ -50,5 +54,5 @@ class After(Generic[T]):
                 break
             due.append(one)
         for one in due:
-            self.discard(one)
-            self._act(one)
+            if self._begun.pop(one, None) is not None:  # what was done for one may end others
+                self._act(one)

@@ -83,3 +83,20 @@ def test_a_timer_that_fires_early_waits_on(clock: Clock) -> None:
     assert when - clock.now >= 0.001  # a loop that counts milliseconds waits, too
     clock.move(0.01)
     assert due == ["one"]
+
+
+def test_what_is_due_may_end_others(clock: Clock) -> None:
+    due: list[str] = []
+
+    def act(name: str) -> None:
+        due.append(name)
+        for other in list(after):
+            after.discard(other)
+
+    after = After[str](10.0, act)
+    for name in ("first", "second"):
+        after.add(name)
+    clock.move(1.0)
+    after.add("third")
+    clock.move(20.0)
+    assert due == ["first"] and not list(after) and not clock.timers

@@ -88,7 +88,7 @@ def is_answered(running: Running, size: int) -> bool:
 
 
 def lines(caplog: pytest.LogCaptureFixture, method: str) -> list[str]:
-    told = [record.getMessage() for record in caplog.records]
+    told = [record.getMessage() for record in caplog.records if record.name == "opweld.serve.access"]
     return [line.split('" ')[1][:3] for line in told if f"/{method}" in line]
 
 

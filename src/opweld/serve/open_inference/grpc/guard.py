@@ -145,12 +145,15 @@ class GrpcGuard:
         visit.complete, visit.task = True, asyncio.current_task()
         self._given.add((visit, peer))
 
-    @staticmethod
-    def _not_taken(given: _Given) -> None:
-        visit, peer = given
-        _log.info("%s: the client does not take its answer, and is cut off", visit.id)
-        visit.complete = False
-        visit.end(None)
+    def _not_taken(self, given: _Given) -> None:
+        # All that the client is sent: of what gRPC sends when the connection is gone, it logs a traceback.
+        _, peer = given
+        for one in [given, *(other for other in self._given if other[1] == peer)]:
+            visit, _ = one
+            _log.info("%s: the client does not take its answer, and is cut off", visit.id)
+            self._given.discard(one)
+            visit.complete = False
+            visit.end(None)
         cut_off(peer)
 
     async def _answer_all(
