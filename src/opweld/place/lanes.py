@@ -166,8 +166,7 @@ def _storing(stored: Dim | None, axis: Axis, tensor: Tensor, expected: Expected,
     elements, extent = expected.product(a.extent for a in tensor.axes), max(1, expected(axis.extent))
     lanes = target.vector_lanes_f32
     vectors = elements / extent * padded(extent, lanes) / lanes
-    cycles = min(scattered(elements, extent, target), vectors * store_cycles(stride, lanes, tensor.dtype))
-    return cycles / core_of(target).hertz
+    return vectors * store_cycles(stride, lanes, tensor.dtype) / core_of(target).hertz
 
 
 def _of_contraction(

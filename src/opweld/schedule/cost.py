@@ -128,7 +128,7 @@ def load_cycles(stride: Dim | None, lanes: int) -> float:
     """Cycles to load a vector whose elements are so far apart; None: each wherever its own index says."""
     if stride is ZERO or stride is ONE:
         return 0.5
-    near = None if stride is None or stride.constant is None else NEAR.get(stride.constant)
+    near = _near(stride)
     return GATHER * lanes if near is None else 0.5 * near + max(1, near - 1)
 
 
@@ -149,8 +149,13 @@ def store_cycles(stride: Dim | None, lanes: int, dtype: DType) -> float:
     of 64 bytes are stored under masks."""
     if stride is ONE:
         return 1.0
-    near = None if stride is None or stride.constant is None else NEAR.get(stride.constant)
+    near = _near(stride)
     return SCATTER * lanes if near in (None, 1) or lanes < 16 or dtype.bytes != 4 else 2.0 * near
+
+
+def _near(stride: Dim | None) -> int | None:
+    """How many loads hold a vector whose elements are so far apart; None: it has to be gathered."""
+    return None if stride is None or stride.constant is None else NEAR.get(stride.constant)
 
 
 def core_of(target: Target) -> Core:

@@ -352,7 +352,9 @@ class _Usage:
         """Adds what one statement needs."""
         names, frame = self._walker.names, self._frame
         contracted: Expr | None = None
-        if isinstance(statement, Accumulate):
+        if isinstance(statement, Declare):
+            self._square(statement)
+        elif isinstance(statement, Accumulate):
             value = statement.value
             if statement.kind == "sum" and isinstance(value, Binary) and value.op in ("mul", *WORDS):
                 contracted = value  # a multiply-add
@@ -442,11 +444,26 @@ class _Usage:
             return
         divided = sum(isinstance(a, FloorDiv | Mod) and frame.lane in atoms_of(a.dim) for a in atoms_of(offset))
         checked = any(isinstance(atom, Value) for atom in atoms_of(offset))
-        square = frame.row is not None and frame.rows == lanes and offset.coefficient(frame.row) is ONE
         loading = load_cycles(offset.coefficient(frame.lane), lanes)
-        if square and not node.guards and node.dtype.bytes == 4:
-            loading = min(loading, square_cycles(lanes))
         self._slow += (loading + (DIVISION * divided + checked) * lanes) * registers
+
+    def _square(self, declared: Declare) -> None:
+        """Counts what registers begin with that are loaded as squares, as many rows as a vector has lanes."""
+        frame, load, lanes = self._frame, declared.initial, self._walker.lanes
+        if (
+            frame.row is None
+            or frame.lane is None
+            or frame.rows != lanes
+            or set(declared.over) != {frame.row, frame.lane}
+        ):
+            return
+        if not isinstance(load, Load) or not load.indices or load.guards or load.dtype.bytes != 4:
+            return
+        (offset,) = load.indices
+        if offset.coefficient(frame.row) is ONE and offset.coefficient(frame.lane) not in (None, ZERO, ONE):
+            self.accesses.append(self._access(load.tensor, offset))
+            self._slow += square_cycles(lanes) * frame.registers(ROW | LANE)
+            self._varies[load] = ROW | LANE
 
     def _evicted(self, node: Load, step: Dim) -> float:
         """Lines that rows, `step` elements apart, evict before the next iteration reads their next elements: of those

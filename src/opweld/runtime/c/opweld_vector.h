@@ -72,7 +72,8 @@
 #define OPW_LANE_STRIDED(i, p, stride) (p)[(i) * (stride)]
 #define OPW_LANE_INDEXED(i, p, index) (p)[(index)[i]]
 #define OPW_LANE_ROTATED(i, by, y) ((i) + (by)) % OPW_LANES
-#define OPW_ROTATE(v, by) __builtin_shufflevector(v, v, OPW_LIST(OPW_LANE_ROTATED, by, 0))
+#define OPW_SHUFFLED(a, b, lane, x, y) __builtin_shufflevector(a, b, OPW_LIST(lane, x, y))
+#define OPW_ROTATE(v, by) OPW_SHUFFLED(v, v, OPW_LANE_ROTATED, by, 0)
 
 /* X(dtype, C element type, integer vector of the same element width, bytes of an element) */
 #define OPW_FLOAT_DTYPES(X) X(f32, float, vi32, 4) X(f64, double, vi64, 8)
@@ -268,12 +269,10 @@ OPW_DEFINE_LANES(8, vi64, opw_any_i64)
     (2 * (i) < OPW_LANES ? 2 * (i) : 2 * (i) + (by) < 2 * OPW_LANES ? 2 * (i) + (by) : 2 * OPW_LANES - 1)
 #define OPW_LANE_THIRD_LOW(i, x, y) (3 * (i) < 2 * OPW_LANES ? 3 * (i) : 0)
 #define OPW_LANE_THIRD(i, by, y) (3 * (i) < 2 * OPW_LANES ? (i) : 3 * (i) - OPW_LANES + (by))
-#define OPW_REVERSED(v) __builtin_shufflevector(v, v, OPW_LIST(OPW_LANE_REVERSED, 0, 0))
-#define OPW_SECOND(a, b, by) __builtin_shufflevector(a, b, OPW_LIST(OPW_LANE_SECOND, by, 0))
+#define OPW_REVERSED(v) OPW_SHUFFLED(v, v, OPW_LANE_REVERSED, 0, 0)
+#define OPW_SECOND(a, b, by) OPW_SHUFFLED(a, b, OPW_LANE_SECOND, by, 0)
 #define OPW_THIRD(a, b, c, by) \
-    __builtin_shufflevector( \
-        __builtin_shufflevector(a, b, OPW_LIST(OPW_LANE_THIRD_LOW, 0, 0)), c, OPW_LIST(OPW_LANE_THIRD, by, 0) \
-    )
+    OPW_SHUFFLED(OPW_SHUFFLED(a, b, OPW_LANE_THIRD_LOW, 0, 0), c, OPW_LANE_THIRD, by, 0)
 
 /* The lanes of vector number `part` that hold every stride-th element, of the lanes that are wanted. */
 #if defined(OPW_AVX512)
@@ -296,34 +295,33 @@ OPW_INLINE opw_lanes opw_spread(opw_lanes k, int64_t stride, int64_t part) {
 OPW_INLINE opw_lanes opw_reversed(opw_lanes k) { return OPW_REVERSED(k); }
 #endif
 
-#define OPW_DEFINE_NEAR(bytes, V, element) \
-    typedef V opw_any_lanes_##bytes __attribute__((aligned(1), may_alias)); \
-    OPW_INLINE V opw_near_##bytes(const void *start, int64_t stride) { \
-        const element *p = (const element *)start; \
-        const element *last = p + (stride - 1) * (OPW_LANES - 1); \
-        if (stride == -1) return OPW_REVERSED(*(const opw_any_lanes_##bytes *)(p - (OPW_LANES - 1))); \
-        V a = *(const opw_any_lanes_##bytes *)p, z = *(const opw_any_lanes_##bytes *)last; \
+#define OPW_DEFINE_NEAR(bytes, T) \
+    OPW_INLINE v##T opw_near_##bytes(const void *start, int64_t stride) { \
+        const opw_any_##T *p = (const opw_any_##T *)start; \
+        const opw_any_##T *last = p + (stride - 1) * (OPW_LANES - 1); \
+        if (stride == -1) return OPW_REVERSED(*(const opw_memory_##T *)(p - (OPW_LANES - 1))); \
+        v##T a = *(const opw_memory_##T *)p, z = *(const opw_memory_##T *)last; \
         if (stride == 2) return OPW_SECOND(a, z, 1); \
-        V b = *(const opw_any_lanes_##bytes *)(p + OPW_LANES); \
+        v##T b = *(const opw_memory_##T *)(p + OPW_LANES); \
         if (stride == 3) return OPW_THIRD(a, b, z, 2); \
-        V c = *(const opw_any_lanes_##bytes *)(p + 2 * OPW_LANES); \
+        v##T c = *(const opw_memory_##T *)(p + 2 * OPW_LANES); \
         return OPW_SECOND(OPW_SECOND(a, b, 0), OPW_SECOND(c, z, 3), 0); \
     } \
-    OPW_INLINE V opw_near_lanes_##bytes(const void *start, int64_t stride, opw_lanes k) { \
-        const element *p = (const element *)start; \
+    OPW_INLINE v##T opw_near_lanes_##bytes(const void *start, int64_t stride, opw_lanes k) { \
+        const opw_any_##T *p = (const opw_any_##T *)start; \
         if (stride == -1) return OPW_REVERSED(opw_load_lanes_##bytes(p - (OPW_LANES - 1), opw_reversed(k))); \
-        V a = opw_load_lanes_##bytes(p, opw_spread(k, stride, 0)); \
-        V b = opw_load_lanes_##bytes(p + OPW_LANES, opw_spread(k, stride, 1)); \
+        v##T a = opw_load_lanes_##bytes(p, opw_spread(k, stride, 0)); \
+        v##T b = opw_load_lanes_##bytes(p + OPW_LANES, opw_spread(k, stride, 1)); \
         if (stride == 2) return OPW_SECOND(a, b, 0); \
-        V c = opw_load_lanes_##bytes(p + 2 * OPW_LANES, opw_spread(k, stride, 2)); \
+        v##T c = opw_load_lanes_##bytes(p + 2 * OPW_LANES, opw_spread(k, stride, 2)); \
         if (stride == 3) return OPW_THIRD(a, b, c, 0); \
-        V d = opw_load_lanes_##bytes(p + 3 * OPW_LANES, opw_spread(k, stride, 3)); \
+        v##T d = opw_load_lanes_##bytes(p + 3 * OPW_LANES, opw_spread(k, stride, 3)); \
         return OPW_SECOND(OPW_SECOND(a, b, 0), OPW_SECOND(c, d, 0), 0); \
     }
-OPW_DEFINE_NEAR(1, vi8, opw_any_i8)
-OPW_DEFINE_NEAR(2, vi16, opw_any_i16)
-OPW_DEFINE_NEAR(4, vi32, opw_any_i32)
-OPW_DEFINE_NEAR(8, vi64, opw_any_i64)
+OPW_DEFINE_NEAR(1, i8)
+OPW_DEFINE_NEAR(2, i16)
+OPW_DEFINE_NEAR(4, i32)
+OPW_DEFINE_NEAR(8, i64)
 
 /* Stores a few apart are of vectors too, under masks that leave the elements in between as they are. Not of bytes: to
  * store some of those, Zen 4 takes dozens of cycles. */
@@ -342,7 +340,7 @@ OPW_DEFINE_APART(8, vi64)
 #define OPW_STORE_PART(stride, part) \
     opw_store_lanes_4( \
         (opw_any_i32 *)p + OPW_LANES * (part), \
-        __builtin_shufflevector(v, v, OPW_LIST(OPW_LANE_SPREAD, stride, part)), \
+        OPW_SHUFFLED(v, v, OPW_LANE_SPREAD, stride, part), \
         opw_spread(lanes, stride, part) \
     )
 OPW_INLINE void opw_store_apart_lanes_4(void *p, vi32 v, int64_t stride, opw_lanes lanes) {
@@ -418,7 +416,6 @@ OPW_DTYPES(OPW_DEFINE_MEMORY)
 #define OPW_LANE_LOW_HALVES(i, x, y) ((i) % 4 < 2 ? (i) : OPW_LANES + (i) - 2)
 #define OPW_LANE_HIGH_HALVES(i, x, y) ((i) % 4 < 2 ? (i) + 2 : OPW_LANES + (i))
 #define OPW_LANE_BLOCKS(i, odd, y) ((i) / 4 * 2 + (odd)) * 4 + (i) % 4
-#define OPW_SHUFFLED(a, b, lane, x) __builtin_shufflevector(a, b, OPW_LIST(lane, x, 0))
 #define OPW_DEFINE_SQUARE(T, element) \
     typedef struct { \
         v##T row[OPW_LANES]; \
@@ -427,21 +424,21 @@ OPW_DTYPES(OPW_DEFINE_MEMORY)
         opw_square_##T s, t; \
         for (int i = 0; i < OPW_LANES; i++) s.row[i] = opw_load_##T(p + i * stride); \
         for (int i = 0; i < OPW_LANES; i += 4) { \
-            v##T a = OPW_SHUFFLED(s.row[i], s.row[i + 1], OPW_LANE_LOW_PAIRS, 0); \
-            v##T b = OPW_SHUFFLED(s.row[i], s.row[i + 1], OPW_LANE_HIGH_PAIRS, 0); \
-            v##T c = OPW_SHUFFLED(s.row[i + 2], s.row[i + 3], OPW_LANE_LOW_PAIRS, 0); \
-            v##T d = OPW_SHUFFLED(s.row[i + 2], s.row[i + 3], OPW_LANE_HIGH_PAIRS, 0); \
-            t.row[i] = OPW_SHUFFLED(a, c, OPW_LANE_LOW_HALVES, 0); \
-            t.row[i + 1] = OPW_SHUFFLED(a, c, OPW_LANE_HIGH_HALVES, 0); \
-            t.row[i + 2] = OPW_SHUFFLED(b, d, OPW_LANE_LOW_HALVES, 0); \
-            t.row[i + 3] = OPW_SHUFFLED(b, d, OPW_LANE_HIGH_HALVES, 0); \
+            v##T a = OPW_SHUFFLED(s.row[i], s.row[i + 1], OPW_LANE_LOW_PAIRS, 0, 0); \
+            v##T b = OPW_SHUFFLED(s.row[i], s.row[i + 1], OPW_LANE_HIGH_PAIRS, 0, 0); \
+            v##T c = OPW_SHUFFLED(s.row[i + 2], s.row[i + 3], OPW_LANE_LOW_PAIRS, 0, 0); \
+            v##T d = OPW_SHUFFLED(s.row[i + 2], s.row[i + 3], OPW_LANE_HIGH_PAIRS, 0, 0); \
+            t.row[i] = OPW_SHUFFLED(a, c, OPW_LANE_LOW_HALVES, 0, 0); \
+            t.row[i + 1] = OPW_SHUFFLED(a, c, OPW_LANE_HIGH_HALVES, 0, 0); \
+            t.row[i + 2] = OPW_SHUFFLED(b, d, OPW_LANE_LOW_HALVES, 0, 0); \
+            t.row[i + 3] = OPW_SHUFFLED(b, d, OPW_LANE_HIGH_HALVES, 0, 0); \
         } \
         /* Row 4 * m + k of the result is the block m of row k of each of the groups of four, one after the other. */ \
         for (int blocks = OPW_LANES / 4; blocks > 1; blocks /= 2) { \
             for (int i = 0; i < OPW_LANES / 2; i++) { \
                 int from = i / 4 * 8 + i % 4, to = OPW_LANES / 2; \
-                s.row[i] = OPW_SHUFFLED(t.row[from], t.row[from + 4], OPW_LANE_BLOCKS, 0); \
-                s.row[to + i] = OPW_SHUFFLED(t.row[from], t.row[from + 4], OPW_LANE_BLOCKS, 1); \
+                s.row[i] = OPW_SHUFFLED(t.row[from], t.row[from + 4], OPW_LANE_BLOCKS, 0, 0); \
+                s.row[to + i] = OPW_SHUFFLED(t.row[from], t.row[from + 4], OPW_LANE_BLOCKS, 1, 0); \
             } \
             t = s; \
         } \
