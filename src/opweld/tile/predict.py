@@ -27,6 +27,7 @@ from opweld.schedule.cost import (
     LAUNCH,
     LINE,
     SPAN,
+    SQUARES,
     TILE_CONFIG,
     TRIP,
     UNKNOWN,
@@ -457,7 +458,7 @@ class _Usage:
             or set(declared.over) != {frame.row, frame.lane}
         ):
             return
-        if not isinstance(load, Load) or not load.indices or load.guards or load.dtype.bytes != 4:
+        if not isinstance(load, Load) or not load.indices or load.guards or load.dtype not in SQUARES:
             return
         (offset,) = load.indices
         if offset.coefficient(frame.row) is ONE and offset.coefficient(frame.lane) not in (None, ZERO, ONE):

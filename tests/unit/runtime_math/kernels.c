@@ -147,14 +147,17 @@ EXPORT first_lanes(uint8_t *y, int64_t n) { opw_store_b8(y, opw_first_lanes(n));
     EXPORT store_strided_masked_##T(element *y, const REGISTER *x, int64_t stride, const uint8_t *mask) { \
         OF_STRIDE(stride, opw_store_strided_masked_##T(y, *(const opw_memory_##V *)x, s, opw_load_b8(mask))) \
     }
-#define SQUARE(T, element) \
+#define SQUARE(T, R, element) \
     EXPORT load_square_##T(element *y, const element *x, int64_t stride) { \
-        opw_square_##T square = opw_load_square_##T(x, stride); \
+        opw_square_##R square = opw_load_square_##T(x, stride); \
         for (int i = 0; i < OPW_LANES; i++) opw_store_##T(y + i * OPW_LANES, square.row[i]); \
     }
-SQUARE(f32, float)
-SQUARE(i32, int32_t)
-SQUARE(u32, uint32_t)
+SQUARE(f32, f32, float)
+SQUARE(i32, i32, int32_t)
+SQUARE(u32, u32, uint32_t)
+SQUARE(b8, i32, uint8_t)
+SQUARE(f16, f32, uint16_t)
+SQUARE(bf16, f32, uint16_t)
 #define PLAIN_MEMORY(T, element, integer, bytes) MEMORY(T, element, T, element)
 OPW_DTYPES(PLAIN_MEMORY)
 MEMORY(b8, uint8_t, i32, int32_t)

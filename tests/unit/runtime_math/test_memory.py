@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from opweld.schedule.cost import SQUARES
 from tests.unit.runtime_math.conftest import DTYPES, Kernels
 
 _PAGE = mmap.PAGESIZE
@@ -184,7 +185,7 @@ def test_strides_under_masks(kernels: Kernels, dtype: str, stride: int, last_pag
         np.testing.assert_array_equal(x, filled)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "i32", "u32"])
+@pytest.mark.parametrize("dtype", sorted(dtype.short for dtype in SQUARES))
 def test_square(kernels: Kernels, dtype: str, last_page: int) -> None:
     """Rows become lanes; nothing is read but the square."""
     n = kernels.lanes

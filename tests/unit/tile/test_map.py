@@ -70,6 +70,13 @@ def test_squares_of_a_transposition_are_loaded_and_turned_in_registers(rows: int
     check(transposed(rows, columns), {}, target)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "i32"])
+def test_squares_of_what_has_32_bits_in_registers(dtype: str) -> None:
+    made = compile_text(transposed(40, 37, dtype), V4)
+    assert f"opw_load_square_{dtype}(" in render_body(made.kernels[0].kernel, 16, "k")
+    check(transposed(40, 37, dtype), {}, V4)
+
+
 @pytest.mark.parametrize("sizes", [(1, 1), (7, 9), (8, 8), (31, 40), (50, 3)])
 def test_squares_of_sizes_known_at_run_time(sizes: tuple[int, int]) -> None:
     text = transposed("A", "B", head=symbols(A="1 of x", B="2 of x"))

@@ -33,6 +33,7 @@ from opweld.codegen.c.vector import (
     call,
     moved,
 )
+from opweld.schedule.cost import SQUARES
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, cast, index
@@ -40,9 +41,6 @@ from opweld.tensor.guards import Groups, in_turn
 from opweld.tensor.operators import WORDS, neutral
 from opweld.tensor.rounding import saturated
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
-
-SQUARES = frozenset((DType.F32, DType.I32, DType.U32))
-"""Types of which a vector has as many elements as rows of a square are transposed."""
 
 _STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
 
@@ -124,7 +122,7 @@ class Accumulators:
                 assert stride is not None, "`_is_square` wants one"
                 squares[vector] = f"{registers.stem}_v{vector}"
                 loading = call(f"opw_load_square_{memory.short}", start, self._values.indices.integers.value(stride))
-                self._scopes.add(Define(f"opw_square_{memory.short}", squares[vector], loading))
+                self._scopes.add(Define(f"opw_square_{vector_type(value.dtype)[1:]}", squares[vector], loading))
             name = registers.names[key] = f"{squares[vector]}.row[{row.key}]"
             self._values.dependence.varying.add(name)
 

@@ -416,13 +416,12 @@ OPW_DTYPES(OPW_DEFINE_MEMORY)
 #define OPW_LANE_LOW_HALVES(i, x, y) ((i) % 4 < 2 ? (i) : OPW_LANES + (i) - 2)
 #define OPW_LANE_HIGH_HALVES(i, x, y) ((i) % 4 < 2 ? (i) + 2 : OPW_LANES + (i))
 #define OPW_LANE_BLOCKS(i, odd, y) ((i) / 4 * 2 + (odd)) * 4 + (i) % 4
-#define OPW_DEFINE_SQUARE(T, element) \
+#define OPW_DEFINE_SQUARE(T) \
     typedef struct { \
         v##T row[OPW_LANES]; \
     } opw_square_##T; \
-    OPW_INLINE opw_square_##T opw_load_square_##T(const element *p, int64_t stride) { \
-        opw_square_##T s, t; \
-        for (int i = 0; i < OPW_LANES; i++) s.row[i] = opw_load_##T(p + i * stride); \
+    OPW_INLINE opw_square_##T opw_transposed_##T(opw_square_##T s) { \
+        opw_square_##T t; \
         for (int i = 0; i < OPW_LANES; i += 4) { \
             v##T a = OPW_SHUFFLED(s.row[i], s.row[i + 1], OPW_LANE_LOW_PAIRS, 0, 0); \
             v##T b = OPW_SHUFFLED(s.row[i], s.row[i + 1], OPW_LANE_HIGH_PAIRS, 0, 0); \
@@ -444,9 +443,18 @@ OPW_DTYPES(OPW_DEFINE_MEMORY)
         } \
         return t; \
     }
-OPW_DEFINE_SQUARE(f32, float)
-OPW_DEFINE_SQUARE(i32, int32_t)
-OPW_DEFINE_SQUARE(u32, uint32_t)
+#define OPW_DEFINE_LOAD_SQUARE(T, R, element) \
+    OPW_INLINE opw_square_##R opw_load_square_##T(const element *p, int64_t stride) { \
+        opw_square_##R s; \
+        for (int i = 0; i < OPW_LANES; i++) s.row[i] = opw_load_##T(p + i * stride); \
+        return opw_transposed_##R(s); \
+    }
+OPW_DEFINE_SQUARE(f32)
+OPW_DEFINE_SQUARE(i32)
+OPW_DEFINE_SQUARE(u32)
+OPW_DEFINE_LOAD_SQUARE(f32, f32, float)
+OPW_DEFINE_LOAD_SQUARE(i32, i32, int32_t)
+OPW_DEFINE_LOAD_SQUARE(u32, u32, uint32_t)
 
 /* ----------------------------------------------------------------------------------------------- values, by dtype */
 
@@ -639,5 +647,8 @@ OPW_INLINE vu16 opw_to_bits_bf16(vf32 v) {
 OPW_DEFINE_STORED(b8, vi32, u8, uint8_t, opw_from_bits_b8, opw_to_bits_b8)
 OPW_DEFINE_STORED(f16, vf32, u16, uint16_t, opw_from_bits_f16, opw_to_bits_f16)
 OPW_DEFINE_STORED(bf16, vf32, u16, uint16_t, opw_from_bits_bf16, opw_to_bits_bf16)
+OPW_DEFINE_LOAD_SQUARE(b8, i32, uint8_t)
+OPW_DEFINE_LOAD_SQUARE(f16, f32, uint16_t)
+OPW_DEFINE_LOAD_SQUARE(bf16, f32, uint16_t)
 
 #endif

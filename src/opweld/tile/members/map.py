@@ -13,6 +13,7 @@ from opweld.schedule.cost import (
     GATHER,
     ITERATION,
     SCATTER,
+    SQUARES,
     TRIP,
     core_of,
     load_cycles,
@@ -123,7 +124,7 @@ def _choose_square(nest: Nest, lane: Axis, choice: Choice) -> Axis | None:
 
 def is_square(site: Load, lane: Axis, axis: Axis, lanes: int) -> bool:
     """Whether a load that lanes along one axis would gather is contiguous along another one."""
-    if len(site.indices) != 1 or site.guards or site.dtype.bytes != 4:
+    if len(site.indices) != 1 or site.guards or site.dtype not in SQUARES:
         return False
     (offset,) = site.indices
     stride = offset.coefficient(lane)
