@@ -14,6 +14,8 @@ from functools import partial
 
 from opweld.fuse.region import Kind, Member, addressed, axes_in, dot_of, factors, reductions, steps_of
 from opweld.ledger import Alternative, Ledger
+from opweld.place.winograd import seconds as seconds_by_winograd
+from opweld.place.winograd import taps_of, tiled
 from opweld.schedule.cost import (
     SCATTER,
     Product,
@@ -72,12 +74,15 @@ def lanes_last(member: Member, lanes: Lanes) -> tuple[int, ...]:
 class Memory:
     """Storage known when lanes are chosen: each value's axis order, and which values have the caller's storage.
 
-    `constants` can be packed in any way at compile time."""
+    `constants` can be packed in any way at compile time, and have `constant_bytes` together. `transforms`: convolutions
+    may be computed by Winograd's algorithm."""
 
     orders: Mapping[str, tuple[int, ...]]
     shapes: Mapping[str, tuple[Dim, ...]]
     fixed: frozenset[str]
     constants: frozenset[str]
+    constant_bytes: int
+    transforms: bool
 
     def contiguous(self, node: Load, axis: Axis) -> bool:
         """Whether the loaded value is contiguous along the axis."""
@@ -116,18 +121,11 @@ def choose_lanes(
     """The lanes of a contraction or window, along one of the axes.
 
     field: their part of a schedule, see `Ledger.decide`."""
-    tensor, place, kind = member.tensor, member.place, member.kind
-    own = [axis for axis in tensor.axes if axis.extent.constant != 1]
-    node = reductions(tensor.body)[0]
-    pair = factors(node) if kind is Kind.CONTRACTION else None
-    storing = partial(_storing, _stored(tensor, place, memory), tensor=tensor, expected=expected, target=target)
-    if pair is not None:
-        found = _of_contraction(own, pair, node, storing, memory, expected, target)
-    else:
-        found = _of_window(own, node, storing, memory, expected, target)
-    found = [candidate for candidate in found if candidate.axis in axes]
+    found = candidates(member, axes, memory, expected, target)
     if not found:
         return Lanes(None, 1)
+    tensor, node = member.tensor, reductions(member.tensor.body)[0]
+    own = _own(tensor)
     chosen = ledger.decide(
         rule="schedule.lane",
         site=tensor.origin,
@@ -142,6 +140,25 @@ def choose_lanes(
     held = 0 if not weights or lane.along is None else lane.along.dtype.bytes * expected.product(memory.shapes[weights])
     vectors = _choose_vectors(tensor, lane, rows, node, expected, target, ledger, field, weights, held)
     return Lanes(lane.axis, vectors, lane.along, lane.across)
+
+
+def candidates(
+    member: Member, axes: Sequence[Axis], memory: Memory, expected: Expected, target: Target
+) -> list[Candidate]:
+    """What the lanes of a contraction or window may run along, of these axes, and what each takes."""
+    tensor = member.tensor
+    own, node = _own(tensor), reductions(tensor.body)[0]
+    pair = factors(node) if member.kind is Kind.CONTRACTION else None
+    storing = partial(_storing, _stored(tensor, member.place, memory), tensor=tensor, expected=expected, target=target)
+    if pair is not None:
+        found = _of_contraction(tensor, own, pair, node, storing, memory, expected, target)
+    else:
+        found = _of_window(own, node, storing, memory, expected, target)
+    return [candidate for candidate in found if candidate.axis in axes]
+
+
+def _own(tensor: Tensor) -> list[Axis]:
+    return [axis for axis in tensor.axes if axis.extent.constant != 1]
 
 
 def _weights(node: Reduce, memory: Memory, expected: Expected) -> str:
@@ -170,6 +187,7 @@ def _storing(stored: Dim | None, axis: Axis, tensor: Tensor, expected: Expected,
 
 
 def _of_contraction(
+    tensor: Tensor,
     own: list[Axis],
     pair: tuple[Load, Load],
     node: Reduce,
@@ -216,9 +234,22 @@ def _of_contraction(
             columns = _walks(across, rows, node, memory, expected)
             held = across.dtype.bytes * expected.product(memory.shapes[across.tensor])
             seconds += misses(columns, held, target)
+            if storing(axis) == 0.0:
+                seconds = min(seconds, _by_winograd(tensor, axis, along, across, memory, expected, target))
             found.append(Candidate(axis, seconds, why, along, across))
     # At equal cost the last axis: most readers, such as softmax, iterate over it.
     return sorted(found, key=lambda c: -own.index(c.axis))
+
+
+def _by_winograd(
+    tensor: Tensor, lane: Axis, along: Load, across: Load, memory: Memory, expected: Expected, target: Target
+) -> float:
+    """Seconds by Winograd's algorithm, with tiles as wide as most; infinite where that cannot be."""
+    taps = taps_of(tensor, lane, along, across) if memory.transforms and along.tensor in memory.constants else None
+    if taps is None or not memory.contiguous(across, taps.channel):
+        return math.inf
+    vectors = min(2, _counts(expected(lane.extent), target)[-1])
+    return seconds_by_winograd(tiled(tensor, lane, vectors, taps, memory.constant_bytes, expected, target))
 
 
 def _steps(node: Reduce, along: Load, memory: Memory, expected: Expected) -> int:

@@ -13,7 +13,8 @@ from dataclasses import replace
 from opweld.fuse.region import Kind, Member, Region, Regions, axes_in, counts_words, factors, reductions, word_of
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import edge_tests, fill_of, halo_of
-from opweld.place.lanes import Lanes, Memory, choose_lanes, lane_position, lanes_last, scattered
+from opweld.place.lanes import Lanes, Memory, candidates, choose_lanes, lane_position, lanes_last, scattered
+from opweld.place.products import products_of
 from opweld.rules import LEVELS
 from opweld.schedule.cost import COPY, GATHER, LAUNCH, LINE, REFETCH, STREAMS, core_of, traffic
 from opweld.schedule.expected import Expected
@@ -53,7 +54,10 @@ class Orders:
         self._walked: dict[str, tuple[int, ...]] = {}
         self._reading = readers(regions.regions)
         self._words = words_of(regions.regions, self.constants)
-        self._memory = Memory(self.orders, self.shapes, self.fixed, self.constants)
+        self._products = products_of(regions.regions, self.fixed)
+        transforms = ledger.allows("schedule.algorithm")
+        held = program.constant_bytes
+        self._memory = Memory(self.orders, self.shapes, self.fixed, self.constants, held, transforms)
         for region in regions.regions:
             self._visit(region)
         self.readers = readers(self.regions)
@@ -179,9 +183,21 @@ class Orders:
             walked = sum(size for own, size in found.values() if _innermost(own, tensor.axes) != inner)
             bytes_, elements = tensor.dtype.bytes, self._expected.product(tensor.shape)
             copied = 0.0 if words in (None, inner) else self._seconds_of_copy(elements)
-            return traffic(bytes_ * elements, self._target) + GATHER * walked / core_of(self._target).hertz + copied
+            written = traffic(bytes_ * elements, self._target) + GATHER * walked / core_of(self._target).hertz
+            return written + copied + self._multiplied(tensor.name, order)
 
         return self._decide_order(tensor.name, tensor.origin, choices, wanted, seconds, reason, LEVELS[0])
+
+    def _multiplied(self, name: str, order: tuple[int, ...]) -> float:
+        """Seconds of the contractions that multiply a value, or what is computed from it, if both are stored in this
+        order."""
+        seconds = 0.0
+        for found in self._products.get(name, ()):
+            member, axes = found.region.members[found.number], lane_axes(found.region, found.number)
+            memory = replace(self._memory, orders={**self.orders, found.factor: order})
+            prices = candidates(member, axes, memory, self._expected, self._target)
+            seconds += min((price.seconds for price in prices), default=0.0)
+        return seconds
 
     def _joined_order(self, tensor: Tensor, order: tuple[int, ...]) -> tuple[int, ...]:
         """Keeps together the axes that a reader derives from one index: for k // d and k % d, the first axis is placed

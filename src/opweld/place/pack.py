@@ -18,7 +18,8 @@ from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes, lanes_last, row_tiles
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, blocked, dense, dense_apart
-from opweld.place.winograd import COUNTS, GROUPS, straight, taps_of, tiled, transformed
+from opweld.place.winograd import seconds as seconds_by_winograd
+from opweld.place.winograd import straight, taps_of, tiled, transformed
 from opweld.schedule.cost import (
     GATHER,
     GUARD,
@@ -30,7 +31,6 @@ from opweld.schedule.cost import (
     misses,
     padded,
     traffic,
-    winograd,
 )
 from opweld.schedule.expected import Expected
 from opweld.target import Target
@@ -93,27 +93,29 @@ class _Packer:
         """Whether a convolution is computed by Winograd's algorithm: with weights transformed at compile time."""
         tensor = member.tensor
         lanes = self._lanes[tensor.name]
-        taps = taps_of(tensor, lanes)
-        if taps is None or lanes.along is None or lanes.axis is None:
+        if lanes.along is None or lanes.across is None or lanes.axis is None:
+            return False
+        taps = taps_of(tensor, lanes.axis, lanes.along, lanes.across)
+        if taps is None:
             return False
         known = lanes.along.tensor in self._constants
         source = self._constants[lanes.along.tensor] if known else None
         made = None if source is None else transformed("", source, lanes.along, taps, lanes.axis)
         failed: dict[str, int | str] = {}
-        if not straight(tensor, member.place, taps, lanes, self._storages):
+        if not straight(tensor, member.place, taps, lanes.axis, lanes.across, self._storages):
             failed["channels"] = "they are not contiguous in memory"
         elif made is None:
             failed["weights"] = "known at run time only" if source is None else "only a part of them is read"
-        shape = tiled(tensor, lanes, taps, self._placed.program, self._expected, self._target)
+        held = self._placed.program.constant_bytes
+        shape = tiled(tensor, lanes.axis, lanes.vectors, taps, held, self._expected, self._target)
         direct = shape.direct(self._expected(taps.y.extent), self._expected(taps.x.extent))
-        ours = min(winograd(shape, count, groups).seconds for count in COUNTS for groups in GROUPS)
         choice = self._ledger.decide(
             rule="schedule.algorithm",
             site=tensor.origin,
             subject=(tensor.name,),
             alternatives=(
                 Alternative("direct", seconds=direct),
-                Alternative("winograd", seconds=None if failed else ours),
+                Alternative("winograd", seconds=None if failed else seconds_by_winograd(shape)),
             ),
             prefer="direct" if failed else None,
             reason="16 products for four results instead of 36, and transforms",

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from opweld.fuse.region import axes_in, reductions
-from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage
-from opweld.schedule.cost import POINTS, Tiled
+from opweld.schedule.cost import POINTS, Tiled, winograd
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, ceildiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Load, dims_of, walk
-from opweld.tensor.program import Constant, Tensor, TensorProgram
+from opweld.tensor.program import Constant, Tensor
 
 COUNTS = (8, 14, 16, 20, 25, 28, 32, 36, 42, 49, 56, 64, 84, 98, 112, 128)
 """Candidate numbers of tiles of a grid iteration."""
@@ -49,12 +49,13 @@ class Taps:
     channel: Axis
 
 
-def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | None:
+def taps_of(tensor: Tensor, lane: Axis, along: Load, across: Load) -> Taps | None:
     """The axes of a contraction that is a convolution of 3 x 3 at stride 1, without groups, whose operands are float32
-    in memory; None otherwise, as when a factor is computed from several elements."""
+    in memory; None otherwise, as when a factor is computed from several elements.
+
+    along, across: the operand that vectors are loaded of along the lane axis, and the one that is broadcast."""
     found = reductions(tensor.body)
-    across, along, lane = lanes.across, lanes.along, lanes.axis
-    if len(found) != 1 or across is None or along is None or lane is None or along.guards:
+    if len(found) != 1 or along.guards:
         return None
     product = found[0].body
     bare = isinstance(product, Binary) and isinstance(product.x, Load) and isinstance(product.y, Load)
@@ -96,16 +97,17 @@ def _slide(dim: Dim, tensor: Tensor) -> tuple[Axis, Axis] | None:
     return own[0], reduced[0]
 
 
-def straight(tensor: Tensor, place: tuple[Dim, ...], taps: Taps, lanes: Lanes, storages: Mapping[str, Storage]) -> bool:
+def straight(
+    tensor: Tensor, place: tuple[Dim, ...], taps: Taps, lane: Axis, across: Load, storages: Mapping[str, Storage]
+) -> bool:
     """Whether vectors of channels are contiguous in data and result, and addresses are affine along the axes that tiles
     divide."""
-    assert lanes.across is not None and lanes.axis is not None
     store = storages[tensor.name].address(place)
-    read = storages[lanes.across.tensor].address(lanes.across.indices)
+    read = storages[across.tensor].address(across.indices)
     cut = (taps.y, taps.x)
     dims = [dim for node in walk(tensor.body) for dim in dims_of(node)]
     linear = all(dim.coefficient(axis) is not None for dim in (store, read, *dims) for axis in cut)
-    return linear and store.coefficient(lanes.axis) is ONE and read.coefficient(taps.channel) is ONE
+    return linear and store.coefficient(lane) is ONE and read.coefficient(taps.channel) is ONE
 
 
 def transformed(name: str, weights: Constant, along: Load, taps: Taps, lane: Axis) -> Constant | None:
@@ -135,19 +137,24 @@ def tiles_along(axis: Axis) -> Dim:
 
 
 def tiled(
-    tensor: Tensor, lanes: Lanes, taps: Taps, program: TensorProgram, expected: Expected, target: Target
+    tensor: Tensor, lane: Axis, vectors: int, taps: Taps, constant_bytes: int, expected: Expected, target: Target
 ) -> Tiled:
-    """The figures of a convolution at the expected sizes."""
-    assert lanes.axis is not None
-    pictures = [axis.extent for axis in tensor.axes if axis not in (taps.y, taps.x, lanes.axis)]
+    """The figures of a convolution at the expected sizes. constant_bytes: of all constants of the program."""
+    pictures = [axis.extent for axis in tensor.axes if axis not in (taps.y, taps.x, lane)]
     return Tiled(
         expected(taps.channel.extent),
-        expected(lanes.axis.extent),
+        expected(lane.extent),
         expected(tiles_along(taps.y)) * expected(tiles_along(taps.x)),
         expected.product(pictures),
         (tiles_along(taps.y) * tiles_along(taps.x)).constant is None,
-        lanes.vectors,
+        vectors,
         reductions(tensor.body)[0].dtype,
         target,
-        program.constant_bytes,
+        constant_bytes,
     )
+
+
+@cache
+def seconds(work: Tiled) -> float:
+    """Of a convolution by Winograd's algorithm, with the best number of tiles and of groups."""
+    return min(winograd(work, count, groups).seconds for count in COUNTS for groups in GROUPS)

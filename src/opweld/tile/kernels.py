@@ -275,7 +275,8 @@ class _Unscheduled:
             ]
         lanes = self._placed.lanes[tensor.name]
         if lanes.winograd:
-            taps = taps_of(tensor, lanes)
+            assert lanes.axis is not None and lanes.along is not None and lanes.across is not None
+            taps = taps_of(tensor, lanes.axis, lanes.along, lanes.across)
             assert taps is not None, f"{tensor.name} was packed for Winograd's algorithm"
             work = Winograd(member, lanes, taps, storages, self._shapes, self._placed.program)
             return [UnscheduledKernel("winograd", subject, (WinogradMember(work),), _single_member, count, *moved)]

@@ -28,6 +28,28 @@ output y = y
 output s = s
 """
 
+JOINED = """program joined
+input planes f32[1, 24, 20, 28]
+input x f32[1, 16, 20, 28]
+constant w1 f32[24, 16]
+constant w2 f32[32, 48, 3, 3]
+tensor middle f32[i0: 1, i1: 24, i2: 20, i3: 28] from "Conv_1"
+  over r0: 16
+  = sum<r0>(mul(x[i0, r0, i2, i3], w1[i1, r0]))
+tensor joined f32[i0: 1, i1: 48, i2: 20, i3: 28] from "Concat"
+  = select(ge(index(i1 - 24), 0:i64), planes[i0, i1 - 24, i2, i3], middle[i0, i1, i2, i3])
+tensor scaled f32[i0: 1, i1: 48, i2: 20, i3: 28] from "Relu"
+  = max(joined[i0, i1, i2, i3], 0.0)
+tensor result f32[i0: 1, i1: 32, i2: 18, i3: 26] from "Conv_2"
+  over r0: 48, r1: 3, r2: 3
+  = sum<r0, r1, r2>(mul(scaled[i0, r0, i2 + r1, i3 + r2], w2[i1, r0, r1, r2]))
+tensor y f32[i0: 1, i1: 32] from "ReduceMax"
+  over r0: 18, r1: 26
+  = max<r0, r1>(result[i0, i1, r0, r1])
+output y = y
+"""
+"""A concatenation of planes and of channels-last values, as large as each other; a convolution reads it, rescaled."""
+
 
 def row_major(storage: Storage, shape: tuple[Dim, ...]) -> bool:
     return storage.terms == dense("", storage.dtype, shape, None, storage.halo or None).terms
@@ -71,6 +93,16 @@ def test_elementwise_work_follows_its_largest_operand_unless_pinned() -> None:
     for alternative in decision.alternatives:
         again = compile_with(program, Ledger(disable=("fuse.chain",), pins={decision.id: alternative.name}))
         check_compiled(program, again, {})
+
+
+def test_a_value_is_stored_as_those_want_it_who_multiply_it() -> None:
+    """Also where elementwise work lies between, and where its operands want as much of each order."""
+    program = with_data(parse_program(JOINED))
+    made = compile_with(program, Ledger())
+    assert orders(made)["Concat 0"].taken == "like Conv_1 0"
+    (algorithm,) = (decision for decision in made.ledger if decision.rule == "schedule.algorithm")
+    assert algorithm.taken == "winograd"
+    check_compiled(program, made, {})
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

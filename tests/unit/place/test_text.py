@@ -81,7 +81,7 @@ def test_any_name_comes_back(name: str) -> None:
 
 def test_storage_reads_like_an_address() -> None:
     text = print_placed(compile_text(PROGRAMS["concatenation"]).placed)
-    assert "value right f32[225] in joined at 7 of i1 by 1, i2 by 75, i3 by 15\n" in text
+    assert "value right f32[225] in joined at 105 of i1 by 15, i2 by 5, i3 by 1\n" in text
     assert "value w0_packed0 f32[24] of i0 % 8 by 1, i1 by 8, i3 by 24, i2 by 24, i0 // 8 by 24\n" in text
     text = print_placed(compile_text(PROGRAMS["convolution"]).placed)
     halo = "halo (0, 0), (0, 0), (1, 1), (1, 1) fill 0.0"

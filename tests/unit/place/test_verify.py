@@ -14,7 +14,7 @@ HALO = "(0, 0), (0, 0), (1, 1), (1, 1) fill 0.0"
 RELU = f"value relu f32[630] of i1 by 63, i2 + 1 by 9, i3 + 1 by 1 halo {HALO}\n"
 RESULT = "value result f32[561] of i0 by 33, i1 by 1\n"
 PACKED = "value w_packed0 f32[336] of i1 % 16 by 1, i0 by 16, i1 // 16 by 112\n"
-RIGHT = "value right f32[225] in joined at 7 of i1 by 1, i2 by 75, i3 by 15\n"
+RIGHT = "value right f32[225] in joined at 105 of i1 by 15, i2 by 5, i3 by 1\n"
 
 CHANGES = {
     # 1. memory
@@ -28,7 +28,7 @@ CHANGES = {
                      "'right' has memory of 240 f32 in 'joined', which has other"),
     # 2. addresses
     "beyond the end": ("dense", RESULT, RESULT.replace("561", "560"), "'result' ends at element 560 of 560"),
-    "offset beyond the end": ("concatenation", RIGHT, RIGHT.replace("at 7", "at 11"), "ends at element 225 of 225"),
+    "offset beyond the end": ("concatenation", RIGHT, RIGHT.replace("at 105", "at 151"), "ends at element 225 of 225"),
     "halo beyond the end": ("convolution", RELU, RELU.replace("630", "620"), "'relu' ends at element 629 of 620"),
     "a block too few": ("dense", PACKED, PACKED.replace("336", "224"), "ends at element 335 of 224"),
     "one address for two": ("dense", RESULT, RESULT.replace("by 33", "by 32"), "has two elements at one address"),
@@ -54,7 +54,7 @@ CHANGES = {
     # 4. lifetimes
     "overwritten before it is read": ("residual", "value b f32[144]", "value b f32[144] in a",
                                       "is written into the memory of 'a', which is read after it"),
-    "parts that overlap": ("concatenation", RIGHT, RIGHT.replace("at 7", "at 6"),
+    "parts that overlap": ("concatenation", RIGHT, RIGHT.replace("at 105", "at 90"),
                            "is written into the memory of"),
     # 5. halos
     "a halo too narrow": ("convolution", RELU, RELU.replace("(1, 1) fill", "(1, 0) fill"), "but is read further"),

@@ -65,7 +65,8 @@ class Winograd:
 def choose_winograd(work: Winograd, choice: Choice) -> ReductionSchedule:
     """Chooses the number of tiles of an iteration, the groups of lanes, and the rows of register tiles of the
     products."""
-    shape = tiled(work.member.tensor, work.lanes, work.taps, work.program, choice.expected, choice.target)
+    held, vectors = work.program.constant_bytes, work.lanes.vectors
+    shape = tiled(work.member.tensor, work.lane, vectors, work.taps, held, choice.expected, choice.target)
     prices = {(count, groups): winograd(shape, count, groups).seconds for count in COUNTS for groups in GROUPS}
     counts = {str(count): min(prices[count, groups] for groups in GROUPS) for count in COUNTS}
     reason = f"of {shape.tiles} tiles, what is transformed stays in the cache, and there is work for all cores"
