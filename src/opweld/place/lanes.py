@@ -14,8 +14,7 @@ from functools import partial
 
 from opweld.fuse.region import Kind, Member, addressed, axes_in, dot_of, factors, reductions, steps_of
 from opweld.ledger import Alternative, Ledger
-from opweld.place.winograd import seconds as seconds_by_winograd
-from opweld.place.winograd import taps_of, tiled
+from opweld.place.winograd import seconds_by_winograd, taps_of, tiled
 from opweld.schedule.cost import (
     SCATTER,
     Product,
@@ -147,17 +146,17 @@ def candidates(
 ) -> list[Candidate]:
     """What the lanes of a contraction or window may run along, of these axes, and what each takes."""
     tensor = member.tensor
-    own, node = _own(tensor), reductions(tensor.body)[0]
-    pair = factors(node) if member.kind is Kind.CONTRACTION else None
+    pair = factors(reductions(tensor.body)[0]) if member.kind is Kind.CONTRACTION else None
     storing = partial(_storing, _stored(tensor, member.place, memory), tensor=tensor, expected=expected, target=target)
     if pair is not None:
-        found = _of_contraction(tensor, own, pair, node, storing, memory, expected, target)
+        found = _of_contraction(tensor, pair, storing, memory, expected, target)
     else:
-        found = _of_window(own, node, storing, memory, expected, target)
+        found = _of_window(tensor, storing, memory, expected, target)
     return [candidate for candidate in found if candidate.axis in axes]
 
 
 def _own(tensor: Tensor) -> list[Axis]:
+    """The axes that may have more than one element."""
     return [axis for axis in tensor.axes if axis.extent.constant != 1]
 
 
@@ -171,8 +170,7 @@ def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Dim | Non
     """The index of the result along memory, if its storage is fixed; None if it follows the lanes."""
     if tensor.name not in memory.fixed:
         return None
-    long = [axis for axis in tensor.axes if axis.extent.constant != 1]
-    return next((dim for dim in reversed(place) if any(dim.depends_on(axis) for axis in long)), None)
+    return next((dim for dim in reversed(place) if any(dim.depends_on(axis) for axis in _own(tensor))), None)
 
 
 def _storing(stored: Dim | None, axis: Axis, tensor: Tensor, expected: Expected, target: Target) -> float:
@@ -188,15 +186,14 @@ def _storing(stored: Dim | None, axis: Axis, tensor: Tensor, expected: Expected,
 
 def _of_contraction(
     tensor: Tensor,
-    own: list[Axis],
     pair: tuple[Load, Load],
-    node: Reduce,
     storing: Callable[[Axis], float],
     memory: Memory,
     expected: Expected,
     target: Target,
 ) -> list[Candidate]:
     """Axes of only one factor: elements of the other factor are broadcast."""
+    own, node = _own(tensor), reductions(tensor.body)[0]
     found: list[Candidate] = []
     elements = expected.product(axis.extent for axis in own)
     for along, across in (pair, pair[::-1]):
@@ -230,11 +227,12 @@ def _of_contraction(
                 moved = expected.product(a.extent for a in axes_in(along))
                 seconds += min(loaded, copied) * moved / core_of(target).hertz
                 why = f"one factor alone runs along it, and is {'gathered' if loaded < copied else 'copied'} so"
-            seconds += storing(axis)
+            scattering = storing(axis)
+            seconds += scattering
             columns = _walks(across, rows, node, memory, expected)
             held = across.dtype.bytes * expected.product(memory.shapes[across.tensor])
             seconds += misses(columns, held, target)
-            if storing(axis) == 0.0:
+            if scattering == 0.0:
                 seconds = min(seconds, _by_winograd(tensor, axis, along, across, memory, expected, target))
             found.append(Candidate(axis, seconds, why, along, across))
     # At equal cost the last axis: most readers, such as softmax, iterate over it.
@@ -293,14 +291,14 @@ def _walks(across: Load, rows: Sequence[Axis], node: Reduce, memory: Memory, exp
 
 
 def _of_window(
-    own: list[Axis],
-    node: Reduce,
+    tensor: Tensor,
     storing: Callable[[Axis], float],
     memory: Memory,
     expected: Expected,
     target: Target,
 ) -> list[Candidate]:
     """Any axis: operands that are not contiguous along it are gathered, constants are stored to match."""
+    own, node = _own(tensor), reductions(tensor.body)[0]
     found: list[Candidate] = []
     elements = expected.product(axis.extent for axis in own)
     taps = expected.product(axis.extent for axis in node.axes)

@@ -7,6 +7,7 @@ beyond the edges of one, it is first copied into a padded value.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -194,7 +195,7 @@ class Orders:
         seconds = 0.0
         for found in self._products.get(name, ()):
             member, axes = found.region.members[found.number], lane_axes(found.region, found.number)
-            memory = replace(self._memory, orders={**self.orders, found.factor: order})
+            memory = replace(self._memory, orders=ChainMap({found.factor: order}, self.orders))
             prices = candidates(member, axes, memory, self._expected, self._target)
             seconds += min((price.seconds for price in prices), default=0.0)
         return seconds

@@ -18,8 +18,7 @@ from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes, lanes_last, row_tiles
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, blocked, dense, dense_apart
-from opweld.place.winograd import seconds as seconds_by_winograd
-from opweld.place.winograd import straight, taps_of, tiled, transformed
+from opweld.place.winograd import seconds_by_winograd, straight, taps_of, tiled, transformed
 from opweld.schedule.cost import (
     GATHER,
     GUARD,

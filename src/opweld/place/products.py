@@ -3,7 +3,7 @@ stored is theirs too, in the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from opweld.fuse.region import Kind, Region, factors, reductions
@@ -39,12 +39,11 @@ def products_of(regions: Iterable[Region], fixed: frozenset[str]) -> Mapping[str
     return {name: products[-MOST:] for name, products in found.items()}
 
 
-def _alike(tensor: Tensor) -> Iterator[str]:
+def _alike(tensor: Tensor) -> dict[str, None]:
     """The values that elementwise work reads along its own axes: they are best stored in the same order."""
-    names = dict.fromkeys(
+    return dict.fromkeys(
         node.tensor
         for node in loads(tensor.body)
         if len(node.indices) == len(tensor.axes)
         and all(axes_of(index) <= {axis} for index, axis in zip(node.indices, tensor.axes, strict=True))
     )
-    yield from names

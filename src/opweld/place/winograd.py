@@ -155,6 +155,6 @@ def tiled(
 
 
 @cache
-def seconds(work: Tiled) -> float:
+def seconds_by_winograd(work: Tiled) -> float:
     """Of a convolution by Winograd's algorithm, with the best number of tiles and of groups."""
     return min(winograd(work, count, groups).seconds for count in COUNTS for groups in GROUPS)

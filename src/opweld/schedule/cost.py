@@ -132,10 +132,6 @@ def load_cycles(stride: Dim | None, lanes: int) -> float:
     return GATHER * lanes if near is None else 0.5 * near + max(1, near - 1)
 
 
-SQUARES = frozenset((DType.F32, DType.I32, DType.U32, DType.F16, DType.BF16, DType.BOOL))
-"""Types whose squares are transposed in registers: those of 32 bits a lane there."""
-
-
 def square_cycles(lanes: int) -> float:
     """Cycles to load a vector of a square of elements that is transposed: each takes part in as many shuffles as it
     takes to double 1 up to the lanes."""

@@ -27,7 +27,6 @@ from opweld.schedule.cost import (
     LAUNCH,
     LINE,
     SPAN,
-    SQUARES,
     TILE_CONFIG,
     TRIP,
     UNKNOWN,
@@ -69,6 +68,7 @@ from opweld.tensor.operators import WORDS, is_expensive
 from opweld.tensor.rounding import saturated
 from opweld.tile.instances import possible_counts
 from opweld.tile.matrix import is_matrix, matrix_tile
+from opweld.tile.squares import is_square
 from opweld.tile.tile import (
     Accumulate,
     Collapse,
@@ -451,18 +451,10 @@ class _Usage:
     def _square(self, declared: Declare) -> None:
         """Counts what registers begin with that are loaded as squares, as many rows as a vector has lanes."""
         frame, load, lanes = self._frame, declared.initial, self._walker.lanes
-        if (
-            frame.row is None
-            or frame.lane is None
-            or frame.rows != lanes
-            or set(declared.over) != {frame.row, frame.lane}
-        ):
+        if frame.row is None or frame.lane is None or set(declared.over) != {frame.row, frame.lane}:
             return
-        if not isinstance(load, Load) or not load.indices or load.guards or load.dtype not in SQUARES:
-            return
-        (offset,) = load.indices
-        if offset.coefficient(frame.row) is ONE and offset.coefficient(frame.lane) not in (None, ZERO, ONE):
-            self.accesses.append(self._access(load.tensor, offset))
+        if frame.rows == lanes and is_square(load, frame.row, frame.lane):
+            self.accesses.append(self._access(load.tensor, load.indices[0]))
             self._slow += square_cycles(lanes) * frame.registers(ROW | LANE)
             self._varies[load] = ROW | LANE
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from opweld.schedule.cost import SQUARES
+from opweld.tile.squares import SQUARES
 from tests.unit.runtime_math.conftest import DTYPES, Kernels
 
 _PAGE = mmap.PAGESIZE

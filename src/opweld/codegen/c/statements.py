@@ -33,13 +33,13 @@ from opweld.codegen.c.vector import (
     call,
     moved,
 )
-from opweld.schedule.cost import SQUARES
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, cast, index
 from opweld.tensor.guards import Groups, in_turn
 from opweld.tensor.operators import WORDS, neutral
 from opweld.tensor.rounding import saturated
+from opweld.tile.squares import is_square
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
 
 _STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
@@ -95,15 +95,13 @@ class Accumulators:
         """Whether registers over whole vectors, and as many rows as those have lanes, begin with elements that lie
         next to each other from row to row."""
         value, lane = item.initial, context.lane
-        if not isinstance(value, Load) or not value.indices or value.guards or value.dtype not in SQUARES:
-            return False
-        (offset,), memory = value.indices, self._state.memories[value.tensor]
-        if memory.dtype is not value.dtype or lane is None or len(context.rows) != 1:
+        if lane is None or len(context.rows) != 1:
             return False
         ((axis, rows),) = context.rows
+        if not is_square(value, axis, lane) or self._state.memories[value.tensor].dtype is not value.dtype:
+            return False
         whole = len(rows) == self._state.lanes and all(vector.active == ALL for vector in context.vectors)
-        next_to = offset.coefficient(axis) is ONE and offset.coefficient(lane) not in (None, ZERO, ONE)
-        return whole and next_to and set(item.over) == {axis, lane}
+        return whole and set(item.over) == {axis, lane}
 
     def _squares(self, value: Expr, registers: Registers, context: Context) -> None:
         """Loads a square of elements for each vector, and transposes it."""

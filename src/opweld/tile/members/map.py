@@ -13,7 +13,6 @@ from opweld.schedule.cost import (
     GATHER,
     ITERATION,
     SCATTER,
-    SQUARES,
     TRIP,
     core_of,
     load_cycles,
@@ -27,6 +26,7 @@ from opweld.tensor.expr import Binary, Load, Unary, load, loads, substitute, tra
 from opweld.tensor.operators import is_expensive
 from opweld.tile.lanes import chunked, tile_at, tiles, vectors_for
 from opweld.tile.nest import Nest
+from opweld.tile.squares import is_square
 from opweld.tile.tile import Declare, Loop, Statement, Store
 
 CHUNKS = (16, 64)
@@ -107,7 +107,7 @@ def _choose_square(nest: Nest, lane: Axis, choice: Choice) -> Axis | None:
     elements = choice.expected.product(a.extent for a in nest.axes)
     prices: dict[str, float] = {}
     for axis in nest.axes:
-        count = sum(is_square(site, lane, axis, lanes) for site in loads(nest.body)) if axis is not lane else 0
+        count = sum(_is_gathered(site, lane, axis, lanes) for site in loads(nest.body)) if axis is not lane else 0
         if not count:
             continue
         # Beside whole squares, elements are gathered.
@@ -122,13 +122,11 @@ def _choose_square(nest: Nest, lane: Axis, choice: Choice) -> Axis | None:
     return None if name == NO_AXIS else axis_of(nest, name)
 
 
-def is_square(site: Load, lane: Axis, axis: Axis, lanes: int) -> bool:
+def _is_gathered(site: Load, lane: Axis, axis: Axis, lanes: int) -> bool:
     """Whether a load that lanes along one axis would gather is contiguous along another one."""
-    if len(site.indices) != 1 or site.guards or site.dtype not in SQUARES:
+    if not is_square(site, axis, lane):
         return False
-    (offset,) = site.indices
-    stride = offset.coefficient(lane)
-    return offset.coefficient(axis) is ONE and stride is not None and load_cycles(stride, lanes) >= GATHER * lanes
+    return load_cycles(site.indices[0].coefficient(lane), lanes) >= GATHER * lanes
 
 
 def _squares(square: Axis | None, lanes: int) -> Axis | None:
@@ -204,7 +202,7 @@ def _square_rows(
 ) -> tuple[Statement, ...]:
     """The rows of a tile: what is transposed is loaded into registers over rows and lanes."""
     at: dict[Atom, Dim] = {lane: at_lane, square: at_row}
-    sites = [site for site in loads(nest.body) if is_square(site, lane, square, lanes)]
+    sites = [site for site in loads(nest.body) if _is_gathered(site, lane, square, lanes)]
     names = {site: load(f"square{number}", site.dtype, ()) for number, site in enumerate(dict.fromkeys(sites))}
     declared = [
         Declare(f"square{number}", site.dtype, (over, row), substitute(site, at)) for number, site in enumerate(names)
