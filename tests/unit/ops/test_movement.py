@@ -163,8 +163,7 @@ def test_cumsum_of_blocks(axis: int, exclusive: int, reverse: int) -> None:
     for length in (1, 15, 300):
         shape[axis] = length
         more.append([integers(*shape), np.array(axis, np.int64)])
-    options = {"exclusive": exclusive, "reverse": reverse}
-    check("CumSum", more[0], constant=(1,), dims={0: dims}, more=more[1:], **options)
+    check("CumSum", more[0], constant=(1,), dims={0: dims}, more=more[1:], exclusive=exclusive, reverse=reverse)
 
 
 def test_cumsum_of_nothing_and_of_what_is_not_finite() -> None:
