@@ -86,10 +86,17 @@ def test_nothing_is_asked_where_there_is_no_loop_of_accumulations() -> None:
 
 def test_what_does_not_profit_says_why() -> None:
     asked: Asked = []
-    assert innermost(tune_loops(gemm(64, 32, 7), V3, recorded(asked))).unroll == 1
+    assert innermost(tune_loops(gemm(64, 32, 7, 6, 16), V3, recorded(asked))).unroll == 1
     assert innermost(tune_loops(gemm(64, 32, 64, 1, 8), V3, recorded(asked))).unroll == 1
-    reasons = [reason for rule, _, _, reason in asked if rule == "schedule.unroll"]
-    assert [reason.partition(": ")[2] for reason in reasons] == ["7 trips are few", "1 multiply-adds a body are few"]
+    reasons = [reason.partition(": ")[2] for rule, _, _, reason in asked if rule == "schedule.unroll"]
+    assert reasons[0].startswith("7 trips are few, and all in a row they would hold ")
+    assert reasons[1:] == ["1 multiply-adds a body are few"]
+
+
+def test_a_short_loop_is_written_out() -> None:
+    assert innermost(tune_loops(gemm(64, 64, 7, 4, 32), V4)).unroll == 8
+    assert innermost(tune_loops(gemm(64, 64, 3, 4, 32), V4)).unroll == 4
+    assert innermost(tune_loops(gemm(64, 64, 8, 4, 32), V4)).unroll == 4
 
 
 def test_a_panel_that_is_not_fetched_says_why() -> None:
