@@ -14,7 +14,7 @@ from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tile.matrix import is_matrix
 from opweld.tile.prefetch import MOST_LINES, Panel, around_stream, next_panel
-from opweld.tile.registers import registers_of
+from opweld.tile.registers import registers_for, registers_of
 from opweld.tile.tile import Accumulate, Kernel, Loop, Statement, Tile
 from opweld.tile.unroll import CHOICES, unroll_choices
 
@@ -105,7 +105,7 @@ class _Tuning:
         items = [item for item in loop.body if isinstance(item, Accumulate)]
         if len(items) < 2:
             return loop, False
-        registers = min(self._target.registers(item.value.dtype) for item in items)
+        registers = registers_for(items, self._target)
         needed = registers_of(items, tiles, self._target.vector_lanes_f32)
         wanted = "no" if needed < registers else "yes"
         reason = f"loop {loop.axis}: sharing loads takes {needed} registers of {registers}"

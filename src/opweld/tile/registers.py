@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from opweld.target import Target
+from opweld.tensor.dim import Atom, Dim
 from opweld.tensor.expr import Load, loads, substitute
 from opweld.tile.instances import instances
 from opweld.tile.tile import Accumulate, Tile
 
 
-def registers_of(items: Sequence[Accumulate], tiles: Sequence[Tile], lanes: int) -> int:
-    """Vector registers that accumulations take, one after the other, when no load is made twice."""
+def registers_for(items: Sequence[Accumulate], target: Target) -> int:
+    """Vector registers that the target has for accumulations: of several dtypes, the fewest."""
+    return min(target.registers(item.value.dtype) for item in items)
+
+
+def registers_of(
+    items: Sequence[Accumulate], tiles: Sequence[Tile], lanes: int, bodies: Sequence[Mapping[Atom, Dim]] = ({},)
+) -> int:
+    """Vector registers that accumulations take, one after the other, when no load is made twice.
+
+    Of a loop whose bodies follow in a row, each of `bodies` says what the loop's axis is in one."""
     mappings = list(instances(tiles, lanes))
     return most_held(
-        ((item.name, tuple(mapping.values())), loads(substitute(item.value, mapping)))
+        ((item.name, tuple(mapping.values())), loads(substitute(item.value, {**mapping, **body})))
+        for body in bodies
         for item in items
         for mapping in mappings
     )

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from opweld.target import Target
-from opweld.tensor.dim import Atom, Axis, Dim, Value, as_dim, atoms_of
+from opweld.tensor.dim import Axis, Dim, Value, as_dim, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Const, Expr, Load, Select, Unary, dims_of, loads, substitute, walk
 from opweld.tensor.operators import WORDS
 from opweld.tile.instances import copies, instances
-from opweld.tile.registers import registers_of
+from opweld.tile.registers import registers_for, registers_of
 from opweld.tile.tile import Accumulate, Loop, Tile
 
 BODIES = 4
@@ -64,15 +64,14 @@ def unroll_choices(loop: Loop, tiles: Sequence[Tile], target: Target) -> Unrolli
         return Unrolling(1, f"{products} multiply-adds a body are few")
     if len(pointers) > _MOST_POINTERS:
         return Unrolling(1, f"{len(pointers)} pointers do not stay in integer registers, {_MOST_POINTERS} do")
-    registers = min(target.registers(item.value.dtype) for item in items)
+    registers = registers_for(items, target)
     if accumulators > registers - _SPARE_REGISTERS:
         return Unrolling(1, f"{accumulators} accumulators leave fewer than {_SPARE_REGISTERS} registers")
     if trips is None or trips >= CHOICES[-1]:
         return Unrolling(BODIES, f"{products} multiply-adds a body, {len(pointers)} pointers")
     # All bodies of a short loop are laid out, or none: then no trip is left to count, and what its taps share is read
     # once. Compilers keep that in registers, so it must fit.
-    bodies: list[dict[Atom, Dim]] = [{loop.axis: as_dim(trip)} for trip in range(trips)]
-    held = registers_of([replace(i, value=substitute(i.value, body)) for body in bodies for i in items], tiles, lanes)
+    held = registers_of(items, tiles, lanes, [{loop.axis: loop.lower + trip} for trip in range(trips)])
     if held > registers - _SPARE_REGISTERS:
         return Unrolling(1, f"{trips} trips are few, and all in a row they would hold {held} of {registers} registers")
     laid_out = min(choice for choice in CHOICES if choice >= trips)

@@ -88,9 +88,11 @@ def test_what_does_not_profit_says_why() -> None:
     asked: Asked = []
     assert innermost(tune_loops(gemm(64, 32, 7, 6, 16), V3, recorded(asked))).unroll == 1
     assert innermost(tune_loops(gemm(64, 32, 64, 1, 8), V3, recorded(asked))).unroll == 1
-    reasons = [reason.partition(": ")[2] for rule, _, _, reason in asked if rule == "schedule.unroll"]
-    assert reasons[0].startswith("7 trips are few, and all in a row they would hold ")
-    assert reasons[1:] == ["1 multiply-adds a body are few"]
+    reasons = [reason for rule, _, _, reason in asked if rule == "schedule.unroll"]
+    assert [reason.partition(": ")[2] for reason in reasons] == [
+        "7 trips are few, and all in a row they would hold 19 of 16 registers",
+        "1 multiply-adds a body are few",
+    ]
 
 
 def test_a_short_loop_is_written_out() -> None:
