@@ -12,11 +12,12 @@ from typing import TypeAlias
 
 from opweld.schedule.expected import Expected
 from opweld.target import Target
+from opweld.tile.bodies import trips_of
 from opweld.tile.matrix import is_matrix
 from opweld.tile.prefetch import MOST_LINES, Panel, around_stream, next_panel
 from opweld.tile.registers import registers_for, registers_of
 from opweld.tile.tile import Accumulate, Kernel, Loop, Statement, Tile
-from opweld.tile.unroll import CHOICES, unroll_choices
+from opweld.tile.unroll import CHOICES, laid_out, unroll_choices
 
 Decide: TypeAlias = Callable[[int, str, Sequence[str], str, str, Mapping[str, str]], str]
 """(number of the loop, rule, alternatives, the wanted one, why, what ruled others out) -> the one to take. The first is
@@ -72,11 +73,13 @@ class _Tuning:
 
     def _loop(self, loop: Loop, outer: tuple[Loop, ...], tiles: tuple[Tile, ...]) -> Loop:
         number = self._numbers
-        loop, asked = self._separated(number, replace(loop, unroll=1, fetches=(), separate=None), tiles)
+        loop = replace(loop, unroll=1, fetches=(), separate=None)
         choices = unroll_choices(loop, tiles, self._target)
-        self._numbers += asked or choices is not None
         if choices is None:
+            loop, asked = self._separated(number, loop, tiles)
+            self._numbers += asked
             return replace(loop, fetches=around_stream(self._kernel, loop, outer, tiles, self._expected))
+        self._numbers += 1
         taken = self._decide(
             number,
             "schedule.unroll",
@@ -85,7 +88,8 @@ class _Tuning:
             f"loop {loop.axis}: {choices.reason}",
             {},
         )
-        return self._fetching(number, replace(loop, unroll=int(taken)), outer, tiles)
+        loop, _ = self._separated(number, replace(loop, unroll=int(taken)), tiles)
+        return self._fetching(number, loop, outer, tiles)
 
     def _fetching(self, number: int, loop: Loop, outer: tuple[Loop, ...], tiles: tuple[Tile, ...]) -> Loop:
         """Fetches the next panel where there is one, and that gains something."""
@@ -106,7 +110,12 @@ class _Tuning:
         if len(items) < 2:
             return loop, False
         registers = registers_for(items, self._target)
-        needed = registers_of(items, tiles, self._target.vector_lanes_f32)
+        trips = trips_of(loop)
+        if trips is None:
+            needed = registers_of(items, tiles, self._target.vector_lanes_f32)
+        else:
+            layout = laid_out(loop, tiles, trips, self._target)
+            needed = registers if layout.breaks else layout.held
         wanted = "no" if needed < registers else "yes"
         reason = f"loop {loop.axis}: sharing loads takes {needed} registers of {registers}"
         taken = self._decide(number, "schedule.separate", ("no", "yes"), wanted, reason, {})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from opweld.target import Target
-from opweld.tensor.dim import Atom, Dim
 from opweld.tensor.expr import Load, loads, substitute
 from opweld.tile.instances import instances
 from opweld.tile.tile import Accumulate, Tile
@@ -16,16 +15,11 @@ def registers_for(items: Sequence[Accumulate], target: Target) -> int:
     return min(target.registers(item.value.dtype) for item in items)
 
 
-def registers_of(
-    items: Sequence[Accumulate], tiles: Sequence[Tile], lanes: int, bodies: Sequence[Mapping[Atom, Dim]] = ({},)
-) -> int:
-    """Vector registers that accumulations take, one after the other, when no load is made twice.
-
-    Of a loop whose bodies follow in a row, each of `bodies` says what the loop's axis is in one."""
+def registers_of(items: Sequence[Accumulate], tiles: Sequence[Tile], lanes: int) -> int:
+    """Vector registers that accumulations take, one after the other, when no load is made twice."""
     mappings = list(instances(tiles, lanes))
     return most_held(
-        ((item.name, tuple(mapping.values())), loads(substitute(item.value, {**mapping, **body})))
-        for body in bodies
+        ((item.name, tuple(mapping.values())), loads(substitute(item.value, mapping)))
         for item in items
         for mapping in mappings
     )

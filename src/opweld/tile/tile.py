@@ -52,10 +52,12 @@ class Loop:
     """A serial loop of the axis over [lower, upper).
 
     Attributes:
-        unroll: the factor; 1 leaves unrolling to the compiler.
+        unroll: the factor; 1 leaves unrolling to the compiler. Accumulations of as few trips are laid out in a row, in
+            the order of `tile.bodies`.
         fetches: software prefetches, once for every `unroll` bodies.
         separate: a number of registers. Where the accumulations of the tiles around the loop and all their operands
-            would need as many, each accumulation loads its own operands; None: loads are shared.
+            would need as many, each accumulation loads its own operands, or what is laid out in a row loads again;
+            None: loads are shared.
     """
 
     axis: Axis

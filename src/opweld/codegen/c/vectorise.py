@@ -7,6 +7,7 @@ pieces of 4, 2 and 1, a tail of lanes as single vectors and one partial vector.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 from opweld.codegen.c.integers import ALL, Active
@@ -38,6 +39,7 @@ from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ZERO, Axis, Dim, axes_of
 from opweld.tensor.expr import Load, loads
 from opweld.tensor.externs import symbol
+from opweld.tile.bodies import Place, Step, lay_out, reads_of, trips_of
 from opweld.tile.instances import possible_counts
 from opweld.tile.matrix import is_matrix
 from opweld.tile.registers import most_held
@@ -137,6 +139,10 @@ class _Lowering:
     def _loop(self, loop: Loop, context: Context) -> None:
         for part, instance in self._single(context, loop.lower, loop.end):
             lower = loop.lower.substitute(instance.mapping)
+            trips = trips_of(loop)
+            if trips is not None:
+                self._laid_out(loop, part, lower, trips)
+                continue
             upper = loop.end.substitute(instance.mapping)
             self._scopes.forget(self._state.written(loop.body))
             first, last = self._state.values.integers.value(lower), self._state.values.integers.value(upper)
@@ -149,6 +155,33 @@ class _Lowering:
             written = For(variable, first, last, body, unroll=loop.unroll)
             self._scopes.add(self._fetching(written, loop.fetches) if loop.fetches else written)
 
+    def _laid_out(self, loop: Loop, context: Context, lower: Dim, trips: int) -> None:
+        """All bodies of a loop of accumulations in a row, in the order of the fewest loads."""
+        self._scopes.forget(self._state.written(loop.body))
+        found: list[tuple[Accumulate, Context]] = []
+        for trip in range(trips):
+            rows = (*context.rows, (loop.axis, (Row(trip, lower + trip),)))
+            body = replace(context, rows=rows)
+            rowwise = list(body.split(frozenset(axis for axis, _ in rows)))
+            found += [(item, row) for item in loop.body if isinstance(item, Accumulate) for row in rowwise]
+        layout = lay_out([self._step(item, row) for item, row in found], loop.separate or sys.maxsize)
+        for position, number in enumerate(layout.order):
+            if position in layout.breaks:
+                self._scopes.add(Do(call("opw_separate")))
+                self._scopes.forget(frozenset(self._state.memories))
+            self._accumulators.accumulate(*found[number])
+
+    def _step(self, item: Accumulate, row: Context) -> Step:
+        """What one accumulation adds to and loads, in one row and all vectors."""
+        registers, reads = self._state.registers[item.name], reads_of(item)
+        accumulators: list[str] = []
+        loaded: list[tuple[Place, ...]] = []
+        for instance in row.instances():
+            mapping = instance.mapping
+            accumulators.append(registers.names[registers.key(instance, row.shifted)])
+            loaded.append(tuple((node.tensor, node.indices[0].substitute(mapping)) for node in reads))
+        return Step(tuple(accumulators), tuple(loaded))
+
     def _fetching(self, written: For, fetches: tuple[Fetch, ...]) -> For:
         """The loop in blocks of as many bodies as it is unrolled, with the fetches before each block; a block of one
         body begins with them."""
@@ -158,7 +191,7 @@ class _Lowering:
         for fetch in fetches:
             memory = self._state.memories[fetch.buffer]
             place = moved(*self._state.values.addresses.element(memory, fetch.start))
-            step = integer(fetch.step) if fetch.passes is None else self._step(fetch.passes, fetch.step)
+            step = integer(fetch.step) if fetch.passes is None else self._step_of(fetch.passes, fetch.step)
             start, line = plus(place, Infix("*", block, step)), LINE // memory.dtype.bytes
             made += [Do(call("opw_prefetch", moved(start, integer(line * n)))) for n in range(fetch.lines)]
         if single:
@@ -166,7 +199,7 @@ class _Lowering:
         inner = replace(written, lower=block, upper=plus(block, integer(written.unroll)))
         return For(block.name, written.lower, written.upper, (*made, inner), step=written.unroll)
 
-    def _step(self, passes: Dim, step: int) -> Name:
+    def _step_of(self, passes: Dim, step: int) -> Name:
         """A name for the elements that the fetches of a block are apart, before all loops, as it depends on sizes only:
         none in a single pass, which fetches the same lines again and so next to nothing. A test around the fetches
         would be another body of the loop, and its pointers more than there are registers."""
