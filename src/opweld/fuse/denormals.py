@@ -180,6 +180,7 @@ class _Scaling:
         if dead not in self._scales:
             scales = np.where(dead, np.float32(FACTOR), np.float32(1))
             name = unused("scales_of_dead_channels", self._names)
+            self._names.add(name)
             self._scales[dead] = Constant(name, DType.F32, (len(dead),), lambda: scales)
         return self._scales[dead]
 
@@ -195,6 +196,7 @@ class _Scaling:
     def _named(self, source: str) -> str:
         """What a scaled value is called."""
         name = unused(f"{source}_scaled", self._names)
+        self._names.add(name)
         self._ledger.set_label(name, f"{self._ledger.label(source)} scaled")
         return name
 

@@ -192,6 +192,7 @@ class FixedPoint:
 
     def _name(self, source: str, kind: str) -> str:
         name = unused(f"{source}_{kind}", self._taken)
+        self._taken.add(name)
         self._ledger.set_label(name, f"{self._ledger.label(source)} {kind}")
         return name
 

@@ -60,7 +60,9 @@ class IntegerStorage:
 
     def name(self, hint: str) -> str:
         """One that nothing has yet."""
-        return unused(hint, self._taken)
+        name = unused(hint, self._taken)
+        self._taken.add(name)
+        return name
 
     def add(self, value: Tensor, constant: Constant) -> None:
         """A value and a constant that the program has beside its own from now on."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from opweld.errors import UnsupportedError
 from opweld.fuse.concatenation import ranges_of
 from opweld.tensor.dim import ZERO, Axis
 from opweld.tensor.expr import Expr, Load, at_least_zero, load, select, substitute
-from opweld.tensor.program import Item, Persistent, Tensor, TensorProgram
+from opweld.tensor.program import Item, Persistent, Tensor, TensorProgram, unused
 
 
 def own_outputs(program: TensorProgram) -> TensorProgram:
@@ -24,7 +25,7 @@ def own_outputs(program: TensorProgram) -> TensorProgram:
             taken.add(value)
             outputs[position] = public, value
             continue
-        name = f"output{position}"
+        name = unused(f"output{position}", program.signatures)
         dtype, shape = program.signatures[value]
         axes = tuple(Axis(f"i{p}", extent) for p, extent in enumerate(shape))
         items.append(Tensor(name, dtype, axes, load(value, dtype, tuple(axis.dim for axis in axes))))
@@ -41,7 +42,7 @@ def _appended(program: TensorProgram) -> TensorProgram:
     items: list[Item] = []
     for item in program.items:
         name = item.name if isinstance(item, Tensor) else ""
-        items += _apart(item, whole[name]) if isinstance(item, Tensor) and name in whole else [item]
+        items += _apart(item, whole[name], program.signatures) if isinstance(item, Tensor) and name in whole else [item]
     found = {item.name for item in items if isinstance(item, Tensor)}
     missing = next((state for value, state in whole.items() if value not in found), None)
     if missing is not None:
@@ -49,7 +50,7 @@ def _appended(program: TensorProgram) -> TensorProgram:
     return replace(program, items=tuple(items))
 
 
-def _apart(tensor: Tensor, state: Persistent) -> list[Tensor]:
+def _apart(tensor: Tensor, state: Persistent, taken: Container[str]) -> list[Tensor]:
     """A state that grows as what is appended, a tensor of its own, behind what is there."""
     assert state.axis is not None and state.length is not None
     found = ranges_of(tensor)
@@ -66,7 +67,7 @@ def _apart(tensor: Tensor, state: Persistent) -> list[Tensor]:
     for part in reversed(behind):
         body = select(at_least_zero(axis.dim - part.end), body, part.body)
     body = substitute(body, {axis: new.dim + length})
-    appended = Tensor(f"{tensor.name}_appended", tensor.dtype, tuple(new_axes), body, tensor.origin)
+    appended = Tensor(unused(f"{tensor.name}_appended", taken), tensor.dtype, tuple(new_axes), body, tensor.origin)
     at = (*place[: state.axis], axis.dim - length, *place[state.axis + 1 :])
     added, kept = load(appended.name, tensor.dtype, at), load(state.input, tensor.dtype, place)
     return [appended, replace(tensor, body=select(at_least_zero(axis.dim - length), added, kept))]

@@ -25,7 +25,7 @@ from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, Reduce, binary, cast, load, reduce, transform
 from opweld.tensor.operators import WORDS
-from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, item_outputs, unused
 
 WORD = WORDS["dot2"]
 ROUNDING = 8
@@ -125,9 +125,7 @@ class _Rounding:
         """The name of an operand that is rounded."""
         if source in self._names:
             return self._names[source]
-        name = f"{source}_bf16"
-        while name in self._signatures:
-            name += "_"
+        name = unused(f"{source}_bf16", self._signatures)
         shape = self._signatures[source][1]
         self._names[source], self._signatures[name] = name, (DType.BF16, shape)
         self._ledger.set_label(name, f"{self._ledger.label(source)} bf16")

@@ -48,7 +48,7 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.operators import WORDS
-from opweld.tensor.program import Constant, Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Constant, Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs, unused
 
 RULE = "fuse.prologue"
 """The rule of every decision here."""
@@ -161,9 +161,7 @@ class _Placing:
             return plain
         key = (operand.tensor, position)
         if key not in self._words:
-            name = f"{operand.tensor}_words"
-            while name in self._signatures:
-                name += "_"
+            name = unused(f"{operand.tensor}_words", self._signatures)
             made = words_of(name, self._constants[operand.tensor], position)
             self._words[key] = made
             self._signatures[name] = made.dtype, tuple(map(as_dim, made.shape))
@@ -284,9 +282,7 @@ class _Placing:
         name = self._names.get(body)
         if name is not None:
             return name
-        name = f"{operand.tensor}_{body.dtype.short}"
-        while name in self._signatures:
-            name += "_"
+        name = unused(f"{operand.tensor}_{body.dtype.short}", self._signatures)
         shape, axes = self._signatures[operand.tensor][1], self._axes[operand.tensor]
         self._names[body], self._signatures[name] = name, (body.dtype, shape)
         self._ledger.set_label(name, f"{self._ledger.label(operand.tensor)} {body.dtype.short}")

@@ -181,6 +181,7 @@ class _Merging:
         key = body, axes
         if key not in self._names:
             name = unused(f"{tensor.name}_merged", self._taken)
+            self._taken.add(name)
             made = folded(Tensor(name, value.dtype, axes, body, tensor.origin), read)
             numbers = np.abs(made.read())
             if not ((numbers == 0) | ((numbers >= SMALLEST) & (numbers <= LARGEST))).all():

@@ -37,10 +37,13 @@ class _Regions:
 
     def run(self) -> None:
         """Checks everything."""
+        given = frozenset(self.there)
         for region in self.regions:
             for name in _computed(region):
                 if name in self.computed:
                     self._fail(region, f"computes {name!r}, which is computed already")
+                if name in given:
+                    self._fail(region, f"computes {name!r}, which is an input or a constant")
                 self.computed.add(name)
             self._check_outputs(region)
             for name in region.inputs:

@@ -261,6 +261,7 @@ class _Rounding:
             made: list[str] = []
             for kind in (form, f"{form}_scales"):
                 name = unused(f"{source}_{kind}", self._names)
+                self._names.add(name)
                 self._ledger.set_label(name, f"{self._ledger.label(source)} {kind.replace('_', ' ')}")
                 made.append(name)
             self._forms[key] = made[0], made[1]

@@ -24,7 +24,7 @@ from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim, FloorDiv, Mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, load, loads, substitute_loads
-from opweld.tensor.program import Tensor
+from opweld.tensor.program import Tensor, unused
 
 ROW_MAJOR = "row-major"
 
@@ -50,7 +50,7 @@ class Orders:
         self._expected = expected
         self._target = target
         self._ledger = ledger
-        self._copies: dict[str, str] = {}
+        self._copies: dict[tuple[str, str], str] = {}
         # The order in which values inside of a kernel are computed, for members that follow it.
         self._walked: dict[str, tuple[int, ...]] = {}
         self._reading = readers(regions.regions)
@@ -272,10 +272,10 @@ class Orders:
         return LAUNCH + COPY * elements / core_of(self._target).hertz
 
     def _copy_of_words(self, source: str, position: int, reader: Tensor) -> str:
-        key = f"{source}_words"
+        key = source, "words"
         if key in self._copies:
             return self._copies[key]
-        name = self._copies[key] = self._copied(key, source, reader)
+        name = self._copies[key] = self._copied(key, reader)
         natural = tuple(range(len(self.shapes[source])))
         wanted = _with_last(natural, position)
         without = self._without_words(reader)
@@ -306,10 +306,11 @@ class Orders:
                 continue
             asked.add((name, tensor.name))
             reason = "its storage is the caller's, and its readers go beyond its edges"
-            if name in self._copies:
+            key = name, "padded"
+            if key in self._copies:
                 reason = "a padded copy is there already, for another reader"
             size = self.dtypes[name].bytes * self._expected.product(self.shapes[name])
-            copied = 0.0 if name in self._copies else LAUNCH + 2 * traffic(size, self._target)
+            copied = 0.0 if key in self._copies else LAUNCH + 2 * traffic(size, self._target)
             choice = self._ledger.decide(
                 rule="place.halo",
                 site=tensor.origin,
@@ -321,9 +322,9 @@ class Orders:
                 reason=reason,
             )
             if choice == "copy-with-halo":
-                if name not in self._copies:
-                    self._copies[name] = self._copy(node, tensor)
-                moved.setdefault(tensor.name, {})[name] = self._copies[name]
+                if key not in self._copies:
+                    self._copies[key] = self._padded_copy(key, node, tensor)
+                moved.setdefault(tensor.name, {})[name] = self._copies[key]
         return region.rewritten(lambda t: _redirected(t, moved[t.name]) if t.name in moved else t) if moved else region
 
     def _edge_tests(self, tensor: Tensor, node: Load) -> float:
@@ -334,13 +335,17 @@ class Orders:
             single[node] = max(1.0, others / (WIDEST * self._target.vector_lanes_f32))
         return edge_tests([node], single, self._expected, self._target)
 
-    def _copy(self, node: Load, reader: Tensor) -> str:
-        name = self._copied(f"{node.tensor}_padded", node.tensor, reader)
+    def _padded_copy(self, key: tuple[str, str], node: Load, reader: Tensor) -> str:
+        name = self._copied(key, reader)
         self.orders[name] = self._order_of_copy(name, node, reader)
         return name
 
-    def _copied(self, name: str, source: str, reader: Tensor) -> str:
-        """The name of a copy of a value, made before its reader is computed; its order is left to the caller."""
+    def _copied(self, key: tuple[str, str], reader: Tensor) -> str:
+        """The name of a copy of a value, made before its reader is computed; its order is left to the caller.
+
+        key: the value, and what the copy is called beside it."""
+        source, how = key
+        name = unused(f"{source}_{how}", self.shapes)
         shape, dtype = self.shapes[source], self.dtypes[source]
         axes = tuple(Axis(f"i{p}", extent) for p, extent in enumerate(shape))
         tensor = Tensor(name, dtype, axes, load(source, dtype, tuple(a.dim for a in axes)), reader.origin)

@@ -37,7 +37,7 @@ from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, Axis, Dim, Symbol, as_dim, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
-from opweld.tensor.program import Constant, Tensor
+from opweld.tensor.program import Constant, Tensor, unused
 
 
 def pack(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
@@ -297,7 +297,7 @@ class _Packer:
         )
         if choice == "strided":
             return None
-        copy = Tensor(f"{tensor.name}_lanes", node.dtype, axes, node, tensor.origin)
+        copy = Tensor(unused(f"{tensor.name}_lanes", self._storages), node.dtype, axes, node, tensor.origin)
         self._storages[copy.name] = dense_apart(copy.name, copy.dtype, copy.shape)
         self._regions.append(Region.single(Kind.MAP, (copy,), (copy.name,)))
         return load(copy.name, copy.dtype, tuple(a.dim for a in axes))

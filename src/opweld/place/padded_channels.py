@@ -98,6 +98,7 @@ def _padded(
     tensor, size = member.tensor, int(axis.extent)
     width = 1 << (size - 1).bit_length()
     name = unused(f"{x.tensor}_padded", taken)
+    taken.add(name)
     order = [*(n for n in range(len(shape)) if n != at), at]
     axes = tuple(Axis(f"i{n}", width if p == at else shape[p]) for n, p in enumerate(order))
     place = {p: axes[n].dim for n, p in enumerate(order)}
@@ -112,6 +113,7 @@ def _padded(
 
     sizes = tuple(width if n == beside else extent for n, extent in enumerate(old.shape))
     weights = Constant(unused(f"{w.tensor}_padded", taken), old.dtype, sizes, widened, old.origin)
+    taken.add(weights.name)
     channel = Axis(axis.name, width)
 
     def changed(node: Expr) -> Expr | None:

@@ -23,7 +23,7 @@ from opweld.target import Target
 from opweld.tensor.axes import by_stride, replace_reduced
 from opweld.tensor.dim import Atom, Axis, Dim
 from opweld.tensor.expr import Expr, Load, binary, load, substitute, transform
-from opweld.tensor.program import Tensor
+from opweld.tensor.program import Tensor, unused
 
 PARTS = (2, 3, 4, 6, 8)
 """The candidate numbers of parts."""
@@ -178,8 +178,6 @@ def _parts(whole: Tensor, axis: Axis, size: int, taken: Container[str]) -> list[
         if low + size >= extent:
             body = transform(body, lambda n, node=node, value=value: value if n is node else None)
             return [*found, (replace(whole, body=body), mapping)]
-        name = f"{whole.name}_sums{len(found)}"
-        while name in taken:
-            name += "_"
+        name = unused(f"{whole.name}_sums{len(found)}", taken)
         found.append((Tensor(name, node.dtype, whole.axes, value, whole.origin), mapping))
     raise AssertionError("no part is last")

@@ -21,7 +21,7 @@ from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Axis
 from opweld.tensor.expr import load
-from opweld.tensor.program import Tensor
+from opweld.tensor.program import Tensor, unused
 
 
 def write_states(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
@@ -79,4 +79,5 @@ def _why_not_in_place(placed: Placed, number: int, value: str, state: str, memor
 def _copy(placed: Placed, value: str, region: Region) -> Tensor:
     dtype, shape = placed.program.signatures[value]
     axes = tuple(Axis(f"i{position}", extent) for position, extent in enumerate(shape))
-    return Tensor(f"{value}_kept", dtype, axes, load(value, dtype, tuple(axis.dim for axis in axes)), region.origin)
+    name = unused(f"{value}_kept", placed.storages)
+    return Tensor(name, dtype, axes, load(value, dtype, tuple(axis.dim for axis in axes)), region.origin)

@@ -5,7 +5,7 @@ It defines what is computed, without order of execution and without storage."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -262,11 +262,10 @@ def bodies_of(item: Item) -> tuple[Expr, ...]:
     return (*initial, *(tensor.body for tensor in tensors_of(item)))
 
 
-def unused(name: str, taken: set[str]) -> str:
-    """A name like this one that is not taken yet, and is from now on."""
+def unused(name: str, taken: Container[str]) -> str:
+    """A name like this one that is not taken: those of inputs are the model's, and may be any."""
     while name in taken:
         name += "_"
-    taken.add(name)
     return name
 
 

@@ -261,7 +261,7 @@ class _Checker:
 
     def _name(self, name: str, register: _Register, scope: _Scope) -> None:
         before = scope.registers.get(name)
-        if name in self._dtypes or not (before is None or before.read):
+        if not (before is None or before.read):
             self._fail(f"the name {name} is taken")
         scope.registers[name] = register
 

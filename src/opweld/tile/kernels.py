@@ -29,7 +29,7 @@ from opweld.tensor.cost import Count, bytes_loaded, flops, size_in_bytes
 from opweld.tensor.dim import ZERO, Axis, Dim, as_dim
 from opweld.tensor.expr import substitute
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.program import Extern, Tensor, TensorProgram
+from opweld.tensor.program import Extern, Tensor, TensorProgram, unused
 from opweld.tile.loops import tune_loops
 from opweld.tile.member import KernelBody, MapMember, Member, ReductionMember, RowMember, WinogradMember, sequential
 from opweld.tile.members.block import BlockTiling, block_of, choose_block
@@ -189,7 +189,9 @@ def _invoked(extern: Extern, storages: Mapping[str, Storage], made: Sequence[Ker
     starts = [0 if i in whole else row.dim * size for i, size in enumerate(function.parts(extern.numbers))]
     memory = [(storages[n].root, storages[n].offset + start) for n, start in zip(names, starts, strict=True)]
     blocks = enumerate(function.scratch(extern.numbers))
-    scratch = tuple(Scratch(f"own{number}", dtype, as_dim(elements)) for number, (dtype, elements) in blocks)
+    scratch = tuple(
+        Scratch(unused(f"own{number}", storages), dtype, as_dim(elements)) for number, (dtype, elements) in blocks
+    )
     read, written = memory[: len(extern.operands)], memory[len(extern.operands) :]
     own = tuple(block.name for block in scratch)
     return KernelBody((row,), (Invoke(extern.function, tuple(read), tuple(written), own, extern.numbers),), scratch)

@@ -14,7 +14,7 @@ needs, so that adjacent blocks compute some rows twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.live import Live, Values, live_columns
@@ -30,7 +30,7 @@ from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, maximum, minimum
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
-from opweld.tensor.program import Tensor, TensorProgram
+from opweld.tensor.program import Tensor, TensorProgram, unused
 from opweld.tile.member import KernelBody, MapMember, Member, ReductionMember, RowMember
 from opweld.tile.members.rowwise import RowwiseMember, RowWork
 from opweld.tile.nest import nest_of
@@ -285,7 +285,7 @@ def block_of(
         last = lane_position(region.members[0], lanes[tensor.name]) if region.of_tiles else None
         here = under if tensor is region.members[0].tensors[-1] else frame
         rows = int(here.inner.extent)
-        storage = window(tensor, block, rows, block.space.columns, here.start, last=last)
+        storage = window(tensor, block, rows, block.space.columns, here.start, storages, last=last)
         local[tensor.name] = storage
         scratch.append(Scratch(storage.root, tensor.dtype, storage.elements))
 
@@ -336,11 +336,13 @@ def window(
     height: int,
     columns: Sequence[Dim],
     start: Dim,
+    taken: Container[str],
     first: Dim = ZERO,
     last: int | None = None,
 ) -> Storage:
     """Scratch for the rows of one block, [rows][columns], or for this many columns from the first on. Rows and columns
-    keep their indices in the value. `last`: the innermost axis of the value, if not its last one."""
+    keep their indices in the value. `taken`: names that are those of other memory; `last`: the innermost axis of the
+    value, if not its last one."""
     places = block.space.places[tensor.name]
     terms: list[Term] = []
     stride = ONE
@@ -354,4 +356,4 @@ def window(
     terms.append(Term(places.index(("row", block.row)), stride))
     ordered = tuple(sorted(terms, key=lambda term: term.axis))
     offset = -start * stride - first
-    return Storage(f"{tensor.name}_rows", tensor.dtype, ordered, offset, stride * as_dim(height))
+    return Storage(unused(f"{tensor.name}_rows", taken), tensor.dtype, ordered, offset, stride * as_dim(height))

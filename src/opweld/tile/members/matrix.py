@@ -13,15 +13,14 @@ from opweld.schedule.cost import MATRIX_ROWS, MATRIX_STEP, has_matrix_unit, most
 from opweld.schedule.schedule import ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum
-from opweld.tensor.expr import Binary, Expr, Reduce, binary, load, substitute, transform
+from opweld.tensor.expr import Binary, Expr, Reduce, binary, load, loads, substitute, transform
+from opweld.tensor.program import unused
 from opweld.tile.lanes import tile_at
 from opweld.tile.matrix import factors_of
 from opweld.tile.members.map import axis_of
 from opweld.tile.members.sums import accumulate_over, initial_of, loop_order, reduction_of
 from opweld.tile.nest import Nest
 from opweld.tile.tile import Accumulate, Declare, Loop, Scratch, Statement, Store
-
-_SUMS = "sums"
 
 
 def matrix_refusal(nest: Nest, row: Axis, width: int, target: Target) -> str:
@@ -70,6 +69,7 @@ def schedule_matrix(
     refusal = matrix_refusal(nest, row, schedule.vectors * target.vector_lanes_f32, target)
     if refusal:
         raise OptionError(f"schedule: {schedule.name} has unit=matrix, and {refusal}")
+    held = unused("sums", {buffer, *(read.tensor for read in loads(nest.body))})
     height, width = schedule.height, schedule.vectors * target.vector_lanes_f32
     *outer, inner = loop_order(node, (lane,))
     extent = int(inner.extent)
@@ -86,7 +86,7 @@ def schedule_matrix(
                 body = (Loop(axis, body),)
             declare = Declare("acc", node.dtype, (lane_axis, row_axis), initial_of(node), "matrix")
             place = width * row_axis.dim + lane_axis.dim
-            return (declare, *body, Store(_SUMS, place, load("acc", node.dtype, ())))
+            return (declare, *body, Store(held, place, load("acc", node.dtype, ())))
 
         return (tile_at(row, "row", height, row_tile, of_rows),)
 
@@ -96,7 +96,7 @@ def schedule_matrix(
     def results(lane_index: Dim, lane_axis: Axis) -> tuple[Statement, ...]:
         def of_rows(row_index: Dim, row_axis: Axis) -> tuple[Statement, ...]:
             place: dict[Atom, Dim] = {lane: lane_index, row: row_index}
-            total: Expr = load(_SUMS, node.dtype, (width * (MATRIX_STEP * pieces.dim + row_axis.dim) + lane_axis.dim,))
+            total: Expr = load(held, node.dtype, (width * (MATRIX_STEP * pieces.dim + row_axis.dim) + lane_axis.dim,))
             before: tuple[Statement, ...] = ()
             if whole < extent:
                 value = substitute(node.body, {**place, inner: whole + left.dim})
@@ -116,4 +116,4 @@ def schedule_matrix(
         replace(tile_at(lane, "lane", width, lane_tile, sums), limit=None),  # what is read beyond is padding
         Loop(pieces, (tile_at(lane, "lane", width, lane_tile, results),), upper=upper),
     )
-    return body, (Scratch(_SUMS, node.dtype, as_dim(height * width)),)
+    return body, (Scratch(held, node.dtype, as_dim(height * width)),)

@@ -136,7 +136,7 @@ class _Builder:
         return floordiv(first, self._columns), minimum(count, ceildiv(end, self._columns))
 
     def _window(self, tensor: Tensor, first: Dim, extent: Dim) -> Storage:
-        found = window(tensor, self._block, self._height, (extent,), self._frame.start, first)
+        found = window(tensor, self._block, self._height, (extent,), self._frame.start, self._storages, first)
         return replace(found, root=f"{self._states.prefix}{'scores' if tensor is self._first.tensor else 'shares'}")
 
     def _part(self, first: Dim, extent: Dim, part: tuple[str, ...]) -> list[Member]:

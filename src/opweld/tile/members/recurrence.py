@@ -20,7 +20,7 @@ from opweld.place.storage import Storage, Term, dense
 from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, load
-from opweld.tensor.program import State, Tensor
+from opweld.tensor.program import State, Tensor, unused
 from opweld.tile.member import KernelBody, MapMember, Member, ReductionMember, sequential
 from opweld.tile.nest import nest_of
 from opweld.tile.tile import Loop, Scratch
@@ -57,7 +57,7 @@ def recurrence_of(
     """The members of a recurrence, its states and steps in scratch."""
     scan = region.recurrence()
     inner: Sequence[State | Tensor] = (*scan.states, *scan.steps)
-    local = {**storages, **{v.name: dense(f"{v.name}_now", v.dtype, v.shape) for v in inner}}
+    local = {**storages, **{v.name: dense(unused(f"{v.name}_now", storages), v.dtype, v.shape) for v in inner}}
     scratch = tuple(Scratch(local[v.name].root, v.dtype, local[v.name].elements) for v in inner)
     sizes = {**shapes, **{value.name: value.shape for value in inner}}
 

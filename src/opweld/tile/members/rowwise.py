@@ -39,7 +39,7 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.operators import is_expensive
-from opweld.tensor.program import Tensor
+from opweld.tensor.program import Tensor, unused
 from opweld.tile.lanes import tile_at, tiles, vectors_for
 from opweld.tile.members.sums import flat_position, summed_in_parts
 from opweld.tile.nest import resolve
@@ -235,12 +235,10 @@ class Passes:
 
     def _unused(self, name: str) -> str:
         """The name of a register or of scratch, which no value has: those of inputs are the model's."""
-        return self._apart(self._prefix + name)
+        return self._named(self._prefix + name)
 
-    def _apart(self, name: str) -> str:
-        while name in self._storages:
-            name += "_"
-        return name
+    def _named(self, name: str) -> str:
+        return unused(name, self._storages)
 
     # ------------------------------------------------------------------------------------------------- members
 
@@ -356,7 +354,7 @@ class Passes:
             def values(names: Sequence[str]) -> tuple[Statement, ...]:
                 return tuple(Accumulate(name, *term) for name, term in zip(names, terms, strict=True))
 
-            return list(summed_in_parts(nodes, columns, over, self._apart, values, lambda parts: parts))
+            return list(summed_in_parts(nodes, columns, over, self._named, values, lambda parts: parts))
         across, lanes = self._lane, Axis(self._lane.name + "l", self.width)
         counter = Axis(across.name + "t", ceildiv(across.extent, self.width))
         loops = [axis for axis in columns if axis is not across]
@@ -371,7 +369,7 @@ class Passes:
         def added(parts: tuple[Statement, ...]) -> tuple[Statement, ...]:
             return (Tile(lanes, "lane", ZERO, parts),)
 
-        made = summed_in_parts(nodes, loops, (lanes,), self._apart, tile, added)
+        made = summed_in_parts(nodes, loops, (lanes,), self._named, tile, added)
         return [*made, *(Collapse(name, node.kind) for name, node in nodes.items())]
 
     def _column_order(self, node: Reduce) -> tuple[Axis, ...]:

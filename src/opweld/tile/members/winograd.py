@@ -24,7 +24,7 @@ from opweld.schedule.schedule import ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum, mod
 from opweld.tensor.expr import Expr, Reduce, binary, const, load, substitute, transform
-from opweld.tensor.program import TensorProgram
+from opweld.tensor.program import TensorProgram, unused
 from opweld.tile.lanes import Body, tile_at, tiles
 from opweld.tile.nest import resolve
 from opweld.tile.tile import Accumulate, Declare, Let, Loop, Scratch, Statement, Store
@@ -118,19 +118,13 @@ class _Template:
         self._first = ZERO if self._group.extent is ONE else self._group.dim * self._each_group
         self._held = self._each_group * (self._lanes * self._vectors)
         read, sums = (self._at(POINTS, ZERO, ZERO, columns) for columns in (self._channels, self._held))
-        self._read = Scratch(self._unused(f"{tensor.name}_read"), self._dtype, read)
-        self._sums = Scratch(self._unused(f"{tensor.name}_sums"), self._dtype, sums)
+        self._read = Scratch(unused(f"{tensor.name}_read", self._work.storages), self._dtype, read)
+        self._sums = Scratch(unused(f"{tensor.name}_sums", self._work.storages), self._dtype, sums)
 
     def made(self) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
         body = (*self._each(self._transformed()), *self._products(), *self._each(self._results()))
         grid = tuple(axis for axis in (self._group, *self._work.outer, self._block) if axis.extent is not ONE)
         return grid, body, (self._read, self._sums)
-
-    def _unused(self, name: str) -> str:
-        """An unused name: those of inputs are chosen by the model."""
-        while name in self._work.storages:
-            name += "_"
-        return name
 
     def _each(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """A loop over the tiles of the block."""
