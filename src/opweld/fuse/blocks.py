@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from opweld.fuse.region import Block, Kind, Region, Regions, axes_in, factors, has_lanes, reductions
 from opweld.fuse.rows import RowSpace
 from opweld.ledger import Alternative, Ledger
-from opweld.schedule.cost import LAUNCH, traffic
+from opweld.schedule.cost import core_of, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim
@@ -26,8 +26,8 @@ Place = tuple[str, int] | None
 
 @dataclass(frozen=True, eq=False)
 class Joining:
-    """Rows and the contractions around them that could be one kernel. `rows` says, for each of the two, which row each
-    of its axes is; `row` is the one of which an iteration computes several."""
+    """Rows and the contractions around them that could be one kernel. `first_rows` and `last_rows` say which row each
+    axis of a contraction is; `row` is the one of which an iteration computes several."""
 
     first: Region | None
     middle: Region
@@ -53,7 +53,8 @@ class Joining:
 def join_blocks(regions: Regions, expected: Expected, target: Target, ledger: Ledger) -> Regions:
     """The regions with blocks joined where that is predicted to be faster, each a decision in the ledger.
 
-    The contraction that is computed last chooses first: what lies between two contractions is as large as both."""
+    Contractions are visited from the last to the first: one that could end a block is asked before it could begin
+    another."""
     by_output = {name: region for region in regions.regions for name in region.outputs}
     users = users_of(regions)
     kept = {value for _, value in regions.program.outputs}
@@ -181,10 +182,11 @@ def _prices(found: Joining, weights: Load | None, expected: Expected, target: Ta
     size = each * expected.product((*space.rows, *space.columns))
     cores = target.cores
     trips = 2 + (4 if found.first else 0)
-    apart = len(found.regions) * LAUNCH + trips * traffic(size, target) / cores
+    launch = core_of(target).launch
+    apart = len(found.regions) * launch + trips * traffic(size, target) / cores
     rows = max(1, expected(space.rows[found.row]))
     inside = each * expected.product(space.columns) * min(rows, 32) * 2
-    together = LAUNCH + trips * size / max(1.0, inside) * traffic(inside, target) / cores
+    together = launch + trips * size / max(1.0, inside) * traffic(inside, target) / cores
     # Fewer, longer iterations: with too few of them, cores wait.
     iterations = expected.product(space.rows) / min(rows, 32)
     together *= 1 + cores / max(1.0, 4 * iterations)
@@ -259,7 +261,8 @@ def _first(
     users: dict[str, list[Region]],
     kept: set[str],
 ) -> tuple[Region | None, dict[Axis, int]]:
-    """The contraction whose result is the rows, and which row each of its axes is."""
+    """The contraction whose result is the rows, and which row each of its axes is; its result gets its places in the
+    row space."""
     for name in middle.inputs:
         region = by_output.get(name)
         if region is None or region.kind is not Kind.CONTRACTION or name in kept or len(users[name]) != 1:

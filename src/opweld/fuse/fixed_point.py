@@ -24,7 +24,7 @@ from opweld.fuse.prologues import folded
 from opweld.fuse.quantized import LONGEST
 from opweld.fuse.region import axes_in, has_words
 from opweld.ledger import Ledger
-from opweld.schedule.cost import LAUNCH, Product, core_of, fetched_product
+from opweld.schedule.cost import Product, core_of, fetched_product
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Axis, Dim, as_dim, product
@@ -113,7 +113,9 @@ class FixedPoint:
             return taken
         core = core_of(self._target)
         return (
-            taken + 2 * LAUNCH + SPLITTING * rows * count / self._target.vector_lanes_f32 / core.products / core.hertz
+            taken
+            + 2 * core.launch
+            + SPLITTING * rows * count / self._target.vector_lanes_f32 / core.products / core.hertz
         )
 
     def sums(

@@ -42,7 +42,7 @@ from opweld.fuse.region import Kind, axes_in, classify, counts_words, has_words,
 from opweld.fuse.saturation import gains_by_pairs, pairs_fit
 from opweld.fuse.steps import weights_of, without_unused
 from opweld.ledger import Alternative, Ledger, cheapest
-from opweld.schedule.cost import LAUNCH, Product, core_of, dot_products, fetched_product, traffic
+from opweld.schedule.cost import Product, core_of, dot_products, fetched_product, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
@@ -319,7 +319,10 @@ class _Integers:
         shared = lane if kind is Kind.CONTRACTION else 1
         shifts = 2 * count * self._expected.product(item.shape) / shared / self._target.vector_lanes_f32
         shifted = shifts / core_of(self._target).products / core_of(self._target).hertz
-        copied = sum(LAUNCH + traffic(2 * self._expected.product(copy.shape), self._target) for copy in copies)
+        copied = sum(
+            core_of(self._target).launch + traffic(2 * self._expected.product(copy.shape), self._target)
+            for copy in copies
+        )
         words = fetched_product(bytes_, elements, held) + copied
         doubled = fetched_product(halves, 2 * elements, max(held, 2 * elements)) + copied + self._stored_wide(x.element)
         whole = fetched_product(floats, 4 * elements, max(held, 4 * elements))
@@ -369,7 +372,7 @@ class _Integers:
         size = self._expected.product(self._storage.signatures[element.tensor][1])
         if self._storage.is_computed(element.tensor):
             return traffic(size, self._target)
-        return LAUNCH + traffic(3 * size, self._target)
+        return core_of(self._target).launch + traffic(3 * size, self._target)
 
     def _beyond_weights(self, item: Tensor, w: Quantized) -> str | None:
         """Why the sums of weights that zero points are multiplied by cannot be stored: there is one for each position,

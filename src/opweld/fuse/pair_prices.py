@@ -16,7 +16,6 @@ from opweld.fuse.region import Kind, Member, Reach, Region, axes_in, dot_of, fac
 from opweld.schedule.cost import (
     GATHER,
     ITERATION,
-    LAUNCH,
     Product,
     best_height,
     contraction,
@@ -168,12 +167,14 @@ class Pair:
             each += GATHER * first * self.each / core_of(self.target).hertz
         # Of a number of blocks that nobody knows, cores wait for half of the last turn.
         turns = -(-blocks // cores) if self.certain else (blocks + (cores - 1) / 2) / cores
-        return LAUNCH + turns * (each + ITERATION / core_of(self.target).hertz) + self._far
+        core = core_of(self.target)
+        return core.launch + turns * (each + ITERATION / core.hertz) + self._far
 
     def apart(self) -> float:
         """Of two kernels."""
         arithmetic = self._arithmetic(self.made * self.outside, self.rows * self.outside)
-        return 2 * LAUNCH + (arithmetic + 2 * traffic(self.between, self.target) + self._far) / self.target.cores
+        moved = 2 * traffic(self.between, self.target) + self._far
+        return 2 * core_of(self.target).launch + (arithmetic + moved) / self.target.cores
 
     @property
     def _far(self) -> float:

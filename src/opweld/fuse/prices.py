@@ -281,7 +281,7 @@ def _found(dims: Sequence[Dim]) -> Iterator[Value | FloorDiv | Mod]:
 
 
 def _moves(atom: Value | FloorDiv | Mod) -> bool:
-    """Whether it is another from element to element, and a division does not go when an axis is split in two, see
+    """Whether it differs from element to element. A division does not where splitting its axis removes it, see
     `tensor.axes.split`."""
     if not any(isinstance(inner, Axis) for inner in atom.inside()):
         return False

@@ -138,7 +138,7 @@ class Region:
 
     @property
     def is_pair(self) -> bool:
-        """Whether it is a block of two, of which the first is computed element by element, see `pairs.py`."""
+        """Whether it is a block of two whose first is a contraction, a window or elementwise, see `pairs.py`."""
         return self.block is not None and len(self.members) == 2 and self.members[0].kind is not Kind.ROWWISE
 
     @property
@@ -194,7 +194,7 @@ class Regions:
 
 
 def is_zero(value: Expr | None) -> bool:
-    """Whether a value that there may be is 0: a fill, where edges are read beyond, or a zero point."""
+    """Whether an optional value (the fill of guarded loads, or a zero point) is absent or the constant 0."""
     return value is None or (isinstance(value, Const) and value.value == 0)
 
 
@@ -239,7 +239,7 @@ def word_of(reduce: Reduce) -> int:
 
 
 def counts_words(index: Dim, axis: Axis, word: int) -> bool:
-    """Whether an axis counts neighbours at an index, in whole words of so many from the beginning of one on."""
+    """Whether an axis steps through neighbours at an index, in whole groups of `word` that begin at multiples of it."""
     size, others = axis.extent.constant, index.without(axis)
     if size is None or size % word or index.coefficient(axis) is not ONE:
         return False
@@ -247,7 +247,7 @@ def counts_words(index: Dim, axis: Axis, word: int) -> bool:
 
 
 def has_words(summed: Reduce, word: int, *elements: Load) -> bool:
-    """Whether the elements of all of these are neighbours along some axis of a sum, in whole words of so many."""
+    """Whether some axis of a sum steps through neighbours of all of these loads, in whole groups of `word`."""
     return any(all(_counts(element, axis, word) for element in elements) for axis in summed.axes)
 
 
@@ -275,7 +275,7 @@ def operand_of(factor: Expr) -> Load | None:
 
 
 def uncast(value: Expr) -> Expr:
-    """What is cast, where a value is only that in other types."""
+    """The value inside of any casts."""
     while isinstance(value, Cast):
         value = value.x
     return value
@@ -291,7 +291,7 @@ def loaded(value: Expr) -> list[Expr]:
 
 
 def _divided(node: Load) -> int:
-    """How many neighbours share an element of a load, by the divisions of its indices: those of a block its scale."""
+    """How many neighbours read the same element, by the divisions in a load's indices: a block of weights its scale."""
     atoms = {atom for dim in node.indices for atom in atoms_of(dim) if isinstance(atom, FloorDiv)}
     return sum(atom.right.constant or 1 for atom in atoms)
 

@@ -17,7 +17,7 @@ from opweld.place.halo import edge_tests, fill_of, halo_of
 from opweld.place.lanes import Lanes, Memory, candidates, choose_lanes, lane_position, lanes_last, scattered
 from opweld.place.products import products_of
 from opweld.rules import LEVELS
-from opweld.schedule.cost import COPY, GATHER, LAUNCH, LINE, REFETCH, STREAMS, core_of, traffic
+from opweld.schedule.cost import COPY, GATHER, LINE, REFETCH, STREAMS, core_of, traffic
 from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import WIDEST
 from opweld.target import Target
@@ -269,7 +269,8 @@ class Orders:
         return (2 - 1 / word_of(node)) * products / self._target.vector_lanes_f32 / core.products / core.hertz
 
     def _seconds_of_copy(self, elements: int) -> float:
-        return LAUNCH + COPY * elements / core_of(self._target).hertz
+        core = core_of(self._target)
+        return core.launch + COPY * elements / core.hertz
 
     def _copy_of_words(self, source: str, position: int, reader: Tensor) -> str:
         key = source, "words"
@@ -310,7 +311,7 @@ class Orders:
             if key in self._copies:
                 reason = "a padded copy is there already, for another reader"
             size = self.dtypes[name].bytes * self._expected.product(self.shapes[name])
-            copied = 0.0 if key in self._copies else LAUNCH + 2 * traffic(size, self._target)
+            copied = 0.0 if key in self._copies else core_of(self._target).launch + 2 * traffic(size, self._target)
             choice = self._ledger.decide(
                 rule="place.halo",
                 site=tensor.origin,

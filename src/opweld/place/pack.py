@@ -22,7 +22,6 @@ from opweld.place.winograd import seconds_by_winograd, straight, taps_of, tiled,
 from opweld.schedule.cost import (
     GATHER,
     GUARD,
-    LAUNCH,
     LINE,
     copy_cycles,
     core_of,
@@ -316,7 +315,7 @@ class _Packer:
         stride = self._storages[node.tensor].address(node.indices).coefficient(axes[-1])
         strided = (load_cycles(stride, width) / width + GUARD * guards) * gathered / self._hertz
         copied = (
-            LAUNCH
+            core_of(self._target).launch
             + copy_cycles(stride, width) * elements / self._hertz
             + 2 * traffic(elements * node.dtype.bytes, self._target)
         )

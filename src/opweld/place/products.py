@@ -1,5 +1,5 @@
-"""Which contractions multiply a value, directly or after elementwise work that keeps its axes: the order in which it is
-stored is theirs too, in the end."""
+"""Which contractions multiply a value, directly or after elementwise work that keeps its axes, and so are read in the
+order in which it is stored."""
 
 from __future__ import annotations
 

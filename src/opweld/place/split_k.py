@@ -17,7 +17,7 @@ from opweld.ledger import Alternative, Ledger
 from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
 from opweld.place.storage import dense
-from opweld.schedule.cost import KEPT, LAUNCH, ROOM, core_of, passes
+from opweld.schedule.cost import KEPT, ROOM, core_of, passes
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride, replace_reduced
@@ -107,7 +107,7 @@ class _Work:
         once = passes(self.operand / count, self.panel / count, self.columns, 1, target)
         # Partial sums are written and read once for each part but one, through memory if they do not fit.
         rate = core.l2_bytes if self.result <= target.l2_bytes else core.dram_bytes
-        between = 2 * self.result / rate / core.hertz + LAUNCH
+        between = 2 * self.result / rate / core.hertz + core.launch
         return self.repeats * (count * once + (count - 1) * between)
 
 

@@ -16,7 +16,7 @@ from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage
 from opweld.place.written import is_updated, producing_member, read_where_written
-from opweld.schedule.cost import LAUNCH, traffic
+from opweld.schedule.cost import core_of, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Axis
@@ -37,12 +37,13 @@ def write_states(placed: Placed, expected: Expected, target: Target, ledger: Led
         region, own = placed.regions[number], storages[value]
         failed = _why_not_in_place(placed, number, value, state.input, memory)
         size = own.elements * own.dtype.bytes
+        copied = core_of(target).launch + 2 * traffic(expected(size), target)
         choice = ledger.decide(
             rule="place.state",
             site=region.origin,
             subject=(state.input,),
             alternatives=(
-                Alternative("copied", size.constant or str(size), seconds=LAUNCH + 2 * traffic(expected(size), target)),
+                Alternative("copied", size.constant or str(size), seconds=copied),
                 Alternative("in-place", 0, seconds=None if failed else 0.0),
             ),
             prefer="copied" if failed else "in-place",

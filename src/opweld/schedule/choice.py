@@ -51,7 +51,7 @@ class Choice:
     def predicted(
         self, bounds: Mapping[str, float], made: Callable[[str], MemberSchedule], worth: Callable[[str], float]
     ) -> dict[str, float]:
-        """Predicted seconds of alternatives, by name, and more for those that lose at other sizes than these.
+        """Predicted seconds of alternatives, by name, with part of what each loses at other sizes (`ELSEWHERE`) added.
         `made` completes an alternative to a whole schedule; `worth` is a factor near one that breaks ties.
 
         bounds: nearly a lower bound of each, by a closed form. Alternatives that could be the best are realised and

@@ -68,8 +68,6 @@ CORES = {
     "sm_90": Core(1.7e9, 528, 528, 264, 4, 4100, 4100, 1750, launch=2e-6),
 }
 
-LAUNCH = 0.3e-6
-"""Seconds that a kernel of a processor costs beside its work."""
 ITERATION = 12
 """Cycles that a grid iteration costs beside its work: its indices are divided out of one number."""
 TRIP = 1.5
@@ -111,8 +109,8 @@ TRANSFORM = 28
 DIVISION = 6
 """Cycles to divide one integer: no processor divides vectors of them."""
 BESIDE = 0.6
-"""A repetition takes at least so much of what its units and its sums take together: units that are busy nearly as long
-as sums take cannot start each of them in time. On two units a product of tiles of 8 sums takes 18% longer than one of
+"""A loop body takes at least this share of (cycles of its busiest unit + latency of its sums). Where the two are about
+equal, neither hides the other fully: with two multiply-add units, tiles of 8 accumulators take 18% longer than tiles of
 12 (measured)."""
 
 
@@ -189,7 +187,7 @@ class Cost:
 
 
 def repetition(busy: float, chain: float) -> float:
-    """Cycles of a repetition whose units are busy for some of them, and and whose loop-carried sums take `chain`."""
+    """Cycles of a repetition whose units are busy for some of them, and whose loop-carried sums take `chain`."""
     return max(busy, chain, BESIDE * (busy + chain))
 
 
@@ -293,13 +291,13 @@ def steps_at_once(extent: int, height: int, vectors: int, target: Target) -> int
 
 
 def _ends_half(lanes: int, target: Target) -> bool:
-    """Whether of the last vector half exists at most."""
+    """Whether at most half of the last vector's lanes exist."""
     whole = target.vector_lanes_f32
     return 0 < lanes % whole <= whole // 2
 
 
 def spared_of(lanes: int, target: Target) -> float:
-    """What is saved of the time of a vector of products as of the last one half exists at most."""
+    """The share of a vector's multiply-add that is saved where at most half of the last vector exists: 0.5 or 0."""
     return 0.5 if core_of(target).halves and _ends_half(lanes, target) else 0.0
 
 
@@ -408,8 +406,8 @@ ROOM = 0.25
 KEPT = 0.6
 """The part of the second-level cache that holds what weights pass over, while these and results pass through."""
 FORESEEN = 3
-"""How many times faster rows come from beyond the second-level cache, while others are computed, than they would alone:
-what is walked front to back is foreseen, and some of it is still there."""
+"""How many times faster rows arrive from beyond the second-level cache during computation than by themselves: hardware
+prefetches what is read front to back, and part of it is still in the cache."""
 
 
 def passes(operand: float, panel: float, columns: int, blocks: int, target: Target) -> float:

@@ -19,8 +19,8 @@ IMAGE = 256
 LENGTH = 64
 LONGEST = 1 << 16
 BATCHES = (8, 64)
-"""Where one is expected and any number may come, how many are thought of beside it: no other size is like one, at which
-the ways to compute many rows take the same. Between lengths nothing was gained by it."""
+"""Batches at which alternatives are priced beside an expected batch of one that may be any: at one row many ways to
+compute take the same time. Other lengths of sequences changed no choice (measured)."""
 ELSEWHERE = 0.5
 """How much of what an alternative loses at other sizes counts beside what it takes at the expected ones."""
 

@@ -52,7 +52,7 @@ class MapSchedule:
         inner: how many more axes an iteration takes in, innermost first. Where one thread does all iterations, as in a
             recurrence and around a value, neither is to decide.
         square: an axis along which what is read is contiguous. A tile has as many indices of it as a vector has lanes,
-            so that squares of elements are loaded, and transposed in registers; or `one`.
+            so that squares of elements are loaded, and transposed in registers; `one`: there is no such axis.
     """
 
     name: ClassVar[str] = "map"
@@ -174,7 +174,7 @@ class Schedule:
 
     def fields(self) -> Iterator[tuple[tuple[str, str], str]]:
         """((part, rule), text) of every field. The parts are `block`, `member N`, `loop N`, and `member N tensor M` for
-        each tensor whose rows are kept; that they are `contraction`, `rows`, ... is told under the rule `kind`."""
+        each tensor whose rows stay in scratch. The kind of a member, such as `contraction`, has the rule `kind`."""
         if self.rows:
             yield ("block", "schedule.block"), str(self.rows)
             yield ("block", "schedule.columns"), str(self.columns)

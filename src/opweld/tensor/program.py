@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from opweld.tensor.dim import Axis, Dim, Symbol
+from opweld.tensor.dim import Axis, Dim, Symbol, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, loads
 
@@ -207,19 +207,13 @@ class TensorProgram:
         """The bytes of all constants, as they are stored densely."""
         return sum(constant.bytes for constant in self.constants)
 
-    @property
+    @cached_property
     def signatures(self) -> dict[str, tuple[DType, tuple[Dim, ...]]]:
         """dtype and shape of every value by name."""
-        cached = self.__dict__.get("_signatures")
-        if cached is None:
-            cached = dict(_signatures(self))
-            self.__dict__["_signatures"] = cached
-        return cached
+        return dict(_signatures(self))
 
 
 def _signatures(program: TensorProgram) -> Iterator[tuple[str, tuple[DType, tuple[Dim, ...]]]]:
-    from opweld.tensor.dim import as_dim
-
     for value in program.inputs:
         yield value.name, (value.dtype, value.shape)
     for value in program.constants:

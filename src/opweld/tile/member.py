@@ -76,8 +76,7 @@ class MapMember:
         return choose_map(self.nest, choice.about(*self.names), self.serial)
 
     def identity(self) -> tuple[object, tuple[str, ...]]:
-        """What members have in common for which a schedule means the same, whatever their memory is called; and the
-        memory, in order of appearance."""
+        """(a key, names of memory in order of appearance). A schedule does the same to members of equal keys."""
         text, memory = text_of(self.nest, self.buffer)
         return (text, self.serial), memory
 
@@ -109,8 +108,7 @@ class ReductionMember:
         return choose_reduction(self.nest, self.kind, self.vectors, about, recurrent, self.paired, self.alone)
 
     def identity(self) -> tuple[object, tuple[str, ...]]:
-        """What members have in common for which a schedule means the same, whatever their memory is called; and the
-        memory, in order of appearance."""
+        """(a key, names of memory in order of appearance). A schedule does the same to members of equal keys."""
         text, memory = text_of(self.nest, self.buffer)
         return (text, self.kind, self.vectors), memory
 

@@ -24,7 +24,6 @@ from opweld.schedule.cost import (
     FUNCTIONS,
     GUARD,
     ITERATION,
-    LAUNCH,
     LINE,
     SPAN,
     TILE_CONFIG,
@@ -118,14 +117,14 @@ def predict(kernel: Kernel, target: Target, expected: Expected, weights: Weights
     core = core_of(target)
     count = expected(kernel.iterations)
     if not count:
-        return Prediction(Cost(launch=LAUNCH))
+        return Prediction(Cost(launch=core.launch))
     dtypes = {item.name: item.dtype for item in (*kernel.buffers, *kernel.scratch)}
     walker = _Walker(target, expected, dtypes)
     grid = tuple((axis, float(expected(axis.extent))) for axis in kernel.grid)
     cycles = walker.block(kernel.body, _Frame(loops=grid)).times(count)
     moved = traffic_of(walker.accesses, dtypes, len(grid), target, expected, weights or Weights())
     busy = cycles.busy + count * ITERATION
-    return Prediction(Cost(busy / core.hertz, cycles.waiting / core.hertz, moved.seconds, LAUNCH), moved)
+    return Prediction(Cost(busy / core.hertz, cycles.waiting / core.hertz, moved.seconds, core.launch), moved)
 
 
 OPERATION = 0.02

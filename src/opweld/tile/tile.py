@@ -8,7 +8,7 @@
               | Collapse(name, kind)                        a horizontal reduction of an accumulator, in place
               | Let(name, value)                            binds a name to a value, for the rest of the body
               | Store(buffer, offset, value, guards)        writes an element (a vector of them, inside a lane tile)
-              | Invoke(function, read, written, numbers)    calls a function of `tensor.externs` on memory
+              | Invoke(function, read, written, scratch, numbers)  calls a function of `tensor.externs` on memory
 
 Expressions are those of `tensor.expr`. A load with one index reads a buffer or scratch at a linear offset, counted in
 elements of its own dtype: an int32 load of memory of bytes reads a word of four, at four times its offset. A load with
@@ -144,8 +144,8 @@ class Store:
 
 @dataclass(frozen=True, eq=False)
 class Invoke:
-    """Calls a function of `tensor.externs`, outside of all tiles. `read`, `written` and `scratch` are (memory, offset)
-    pairs in the order of its parameters; it gets pointers to these elements, and the numbers."""
+    """Calls a function of `tensor.externs`, outside of all tiles. `read` and `written` are (memory, offset) pairs in
+    the order of its parameters, `scratch` names of memory; it gets pointers to these elements, and the numbers."""
 
     function: str
     read: tuple[tuple[str, Dim], ...]

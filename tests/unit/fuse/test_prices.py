@@ -9,7 +9,7 @@ from opweld.explanation import explain_text
 from opweld.fuse.partition import partition
 from opweld.fuse.prices import Price, Prices
 from opweld.ledger import Decision, Ledger
-from opweld.schedule.cost import LAUNCH
+from opweld.schedule.cost import core_of
 from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
 from opweld.tensor.parse import parse_program
@@ -133,7 +133,7 @@ def test_of_a_program_the_parts_are_what_the_docstring_says() -> None:
     inside = prices.inside("a", source, user)
     assert inside.cycles == user.cycles + 128 * source.cycles
     assert inside.reads == pytest.approx(user.reads - prices.moved("a") + prices.moved("x"))
-    assert prices.seconds(source) > LAUNCH
+    assert prices.seconds(source) > core_of(TARGET).launch
     assert prices.work(program.items[0]) is source
 
 

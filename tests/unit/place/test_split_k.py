@@ -10,6 +10,7 @@ from opweld.fuse.region import Kind
 from opweld.place import split_k
 from opweld.place.parse import parse_placed
 from opweld.place.text import print_placed
+from opweld.schedule.cost import core_of
 from opweld.target import Target
 from opweld.tensor.dim import ONE
 from tests.unit.tile import programs
@@ -29,7 +30,7 @@ def parts(compiled: Compiled) -> list[str]:
 
 def test_rows_that_do_not_fit_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of a size that is interpreted, all of that is little.
-    monkeypatch.setattr(split_k, "LAUNCH", 0.0)
+    monkeypatch.setattr(split_k, "core_of", lambda target: replace(core_of(target), launch=0.0))
     monkeypatch.setattr(split_k, "SURE", 1.0)
     compiled = compile_text(LONG, target=SMALL)
     assert parts(compiled) == ["Relu 0 sums-0"]
@@ -52,7 +53,7 @@ def test_short_sums_are_not_asked_about() -> None:
 
 @pytest.mark.parametrize("disable", ["place.split_k", "place"])
 def test_disabled_sums_are_whole(disable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_k, "LAUNCH", 0.0)
+    monkeypatch.setattr(split_k, "core_of", lambda target: replace(core_of(target), launch=0.0))
     monkeypatch.setattr(split_k, "SURE", 1.0)
     assert not parts(compile_text(LONG, target=SMALL, disable=(disable,)))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opweld.schedule.cost import LAUNCH, Cost, most_rows, most_rows_of, spared_of
+from opweld.schedule.cost import Cost, core_of, most_rows, most_rows_of, spared_of
 from opweld.schedule.expected import Expected, expected_sizes
 from opweld.target import Target
 from opweld.tensor.cost import Count
@@ -225,7 +225,7 @@ loop k0: {lines}
 
 def test_nothing_to_do_costs_a_launch() -> None:
     nothing = "kernel\nread b0 f32\nwrite b1 f32\ngrid g0: 0\nstore b1[g0] = b0[g0]\n"
-    assert cost(nothing) == Cost(launch=LAUNCH)
+    assert cost(nothing) == Cost(launch=core_of(TARGET).launch)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

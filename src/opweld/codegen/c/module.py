@@ -23,13 +23,14 @@ Finished: TypeAlias = Callable[[str, str], object]
 
 
 def unheeded(name: str, text: str) -> None:
-    """A `Finished` of who waits for all sources."""
+    """A `Finished` that does nothing: all sources are compiled together later."""
 
 
 _FILE_CHARACTERS = 100_000
-"""Of a file that is complete."""
+"""The length at which a file of kernels is complete."""
 _FEWEST_CHARACTERS = 25_000
-"""Of a file that is complete because no other kernel may come for a while: a file costs 0.05 s beside its kernels."""
+"""The length at which a file is complete if the next kernel is not known yet: each file costs 0.05 s to compile beside
+its kernels."""
 _PLACEHOLDER = "kernel_name"
 
 
@@ -37,7 +38,7 @@ def render_module(module: Module, target: Target, kernels: KernelFiles | None = 
     """C text by file name. Kernels that are the same, up to names from the model, are rendered once. `kernels`: files
     with some or all of the module's kernels already in them.
 
-    Raises ValueError when a kernel or table breaks the rules of `schedule`."""
+    Raises ValueError when a kernel or table breaks the rules of `tile.check`."""
     kernels = kernels or KernelFiles(target)
     for variant in module.variants:
         for launch in variant.launches:
@@ -114,7 +115,7 @@ class KernelFiles:
         return {**self._files, "module.c": module}
 
     def _close_rest(self) -> None:
-        """What would be one file is two, for two compilers."""
+        """Closes the open file; if it is the only one, as two files, which two compilers compile at once."""
         rest, self._open = self._open, []
         if not self._files and len(rest) > 1:
             half = next(n for n in range(1, len(rest)) if 2 * self._characters(rest[: n + 1]) > self._characters(rest))

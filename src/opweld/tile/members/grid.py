@@ -61,7 +61,7 @@ def without_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
     )
 
 
-def slides(node: Reduce, axis: Axis, over: Sequence[Axis]) -> bool:
+def overlap(node: Reduce, axis: Axis, over: Sequence[Axis]) -> bool:
     """Whether adjacent windows along the axis overlap: its stride is less than the span of a reduced axis."""
     for site in loads(node.body):
         address = site.indices[0]

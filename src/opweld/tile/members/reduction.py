@@ -46,7 +46,7 @@ from opweld.tensor.expr import (
 )
 from opweld.tensor.operators import WORDS
 from opweld.tile.lanes import tile_at
-from opweld.tile.members.grid import Grid, slides, with_lane, without_lane
+from opweld.tile.members.grid import Grid, overlap, with_lane, without_lane
 from opweld.tile.members.map import axis_name, axis_of
 from opweld.tile.members.matrix import matrix_heights, matrix_refusal, schedule_matrix
 from opweld.tile.members.sums import (
@@ -164,7 +164,7 @@ def _wanted_scales(nest: Nest, node: Reduce, vectors: int, height: int, target: 
 
 
 def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choice) -> Axis | None:
-    """The axis whose adjacent rows share the vectorised operand. An axis along which a window slides shares loads as
+    """The axis whose adjacent rows share the vectorised operand. An axis along which a window overlap shares loads as
     well; at equal cost the innermost in memory is best. Rows that share nothing, as those of different products of a
     batch, gain nothing."""
     if not nest.axes:
@@ -185,7 +185,7 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
             range(1, most_rows(vectors, node.dtype, choice.target) + 1) if kind is Kind.CONTRACTION else (WINDOW_ROWS,)
         )
         seconds = min(contraction(shape, vectors, height).seconds for height in heights)
-        seconds *= 1.0 if slides(node, axis, inner) else 1.25
+        seconds *= 1.0 if overlap(node, axis, inner) else 1.25
         prices[axis_name(nest, axis)] = seconds * (1 - 0.001 * nest.axes.index(axis))
     none = contraction(_product(nest, node, Axis(NO_AXIS, ONE), choice.expected, choice.target), vectors, 1).seconds
     reason = "rows along any axis share no operand" if alone else "there is no axis but that of the lanes"
@@ -349,7 +349,7 @@ def _spans(
     reduced = expected.product(axis.extent for axis in node.axes)
     panel = reduced * each * vectors * target.vector_lanes_f32
     # Adjacent rows read the same elements if windows overlap.
-    apart = [axis for axis in node.axes if not any(slides(node, own, (axis,)) for own in grid.of_rows)]
+    apart = [axis for axis in node.axes if not any(overlap(node, own, (axis,)) for own in grid.of_rows)]
     operand = (
         expected.product(axis.extent for axis in apart) * each * expected.product(axis.extent for axis in grid.of_rows)
     )
