@@ -164,7 +164,7 @@ def _wanted_scales(nest: Nest, node: Reduce, vectors: int, height: int, target: 
 
 
 def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choice) -> Axis | None:
-    """The axis whose adjacent rows share the vectorised operand. An axis along which a window overlap shares loads as
+    """The axis whose adjacent rows share the vectorised operand. An axis along which windows overlap shares loads as
     well; at equal cost the innermost in memory is best. Rows that share nothing, as those of different products of a
     batch, gain nothing."""
     if not nest.axes:
