@@ -1,8 +1,9 @@
 """How many bodies of an inner loop to lay out in a row, so that its registers suffice.
 
-Any number is right. Only loops of multiply-adds profit: four bodies are 4 to 15% faster than one, and a depthwise
-convolution over planes, whose few trips are all laid out, takes up to a third less time (measured). With more pointers
-than integer registers hold, as rows at run-time distances need, compilers spill as soon as they unroll.
+Any number is right. Loops of multiply-adds profit: four bodies are 4 to 15% faster than one, and a depthwise
+convolution over planes, whose few trips are all laid out, takes up to a third less time, a pooling a quarter
+(measured). With more pointers than integer registers hold, as rows at run-time distances need, compilers spill as soon
+as they unroll.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ BODIES = 4
 CHOICES = (1, 2, BODIES, 8)
 """How many it may get. The first changes nothing."""
 
-_FEWEST_PRODUCTS = 4
+_FEWEST = 4
 _MOST_POINTERS = 9
 _SPARE_REGISTERS = 4
-_MOST_PRODUCTS = 512
+_MOST = 512
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,13 @@ def unroll_choices(loop: Loop, tiles: Sequence[Tile], target: Target) -> Unrolli
         return Unrolling(1, "a body takes branches")
     lanes = target.vector_lanes_f32
     everywhere = math.prod(copies(tile, lanes) for tile in tiles)
-    summed = [item for item in items if item.kind == "sum" and _has_product(item.value)]
-    products, accumulators = len(summed) * everywhere, len({item.name for item in summed}) * everywhere
+    few = trips if trips is not None and trips < CHOICES[-1] else 0
+    # In a short loop, maxima and plain sums share loads as well. With elements two apart, which are shuffled out of two
+    # vectors, a 2x2 pooling takes a fifth longer in a row (AVX2, measured).
+    shares = few and all(_is_contiguous(node, lane) for item in items for node in reads_of(item))
+    made = [item for item in items if _is_multiply_add(item) or (shares and _is_plain(item))]
+    count, accumulators = len(made) * everywhere, len({item.name for item in made}) * everywhere
+    called = "multiply-adds" if all(map(_is_multiply_add, made)) else "accumulations"
     # Where a step of a tile adds a constant to all addresses, its copies share pointers.
     reads = [node for item in items for node in reads_of(item)]
     apart = [tile for tile in tiles if not all(_shifts(node, tile.axis) for node in reads)]
@@ -62,22 +68,21 @@ def unroll_choices(loop: Loop, tiles: Sequence[Tile], target: Target) -> Unrolli
         for item in items:
             value = substitute(item.value, mapping) if mapping else item.value
             pointers |= {_pointer(node, loop.axis, lane) for node in loads(value) if node.indices}
-    few = trips if trips is not None and trips < CHOICES[-1] else 0
     if any(guard.depends_on(loop.axis) for node in reads for guard in node.guards):
         pointers = {(pointer, trip) for pointer in pointers for trip in range(few or 1)}  # each body has its own
-    if products < _FEWEST_PRODUCTS:
-        return Unrolling(1, f"{products} multiply-adds a body are few")
+    if count < _FEWEST:
+        return Unrolling(1, f"{count} {called} a body are few")
     if len(pointers) > _MOST_POINTERS:
         return Unrolling(1, f"{len(pointers)} pointers do not stay in integer registers, {_MOST_POINTERS} do")
     registers = registers_for(items, target)
     if accumulators > registers - _SPARE_REGISTERS:
         return Unrolling(1, f"{accumulators} accumulators leave fewer than {_SPARE_REGISTERS} registers")
     if not few:
-        return Unrolling(BODIES, f"{products} multiply-adds a body, {len(pointers)} pointers")
+        return Unrolling(BODIES, f"{count} {called} a body, {len(pointers)} pointers")
     # All bodies of a short loop are laid out, or none: then no trip is left to count, and what its taps share is read
     # once, or where registers do not hold all of that, less often than in each body.
-    if products * few > _MOST_PRODUCTS:
-        return Unrolling(1, f"{few} trips are few, but {products * few} multiply-adds in a row many")
+    if count * few > _MOST:
+        return Unrolling(1, f"{few} trips are few, but {count * few} {called} in a row many")
     whole = laid_out(loop, tiles, few, target)
     if whole.breaks:
         one = {(node.tensor, node.indices[0].substitute(at)) for at in instances(tiles, lanes) for node in reads}
@@ -87,7 +92,7 @@ def unroll_choices(loop: Loop, tiles: Sequence[Tile], target: Target) -> Unrolli
     else:
         why = f"which hold {whole.held} registers"
     choice = min(choice for choice in CHOICES if choice >= few)
-    return Unrolling(choice, f"{products} multiply-adds in each of {few} bodies, {why}")
+    return Unrolling(choice, f"{count} {called} in each of {few} bodies, {why}")
 
 
 def laid_out(loop: Loop, tiles: Sequence[Tile], trips: int, target: Target) -> Layout:
@@ -130,15 +135,20 @@ def _reads_zeros(node: Load, lane: Axis | None) -> bool:
     uniform = [guard for guard in node.guards if lane is None or not guard.depends_on(lane)]
     if not uniform:
         return True  # lane by lane, under a mask
-    stride = as_dim(0) if lane is None else node.indices[0].coefficient(lane)
-    simple = len(uniform) == len(node.guards) and stride is not None and stride.constant in (0, 1)
-    return simple and isinstance(node.fill, Const)
+    return len(uniform) == len(node.guards) and _is_contiguous(node, lane) and isinstance(node.fill, Const)
+
+
+def _is_plain(item: Accumulate) -> bool:
+    """Whether a value is accumulated in one register of its own type."""
+    return item.position is None and item.value.dtype not in (DType.BOOL, DType.F16, DType.BF16)
+
+
+def _is_multiply_add(item: Accumulate) -> bool:
+    return item.kind == "sum" and _is_plain(item) and _has_product(item.value)
 
 
 def _has_product(value: Expr) -> bool:
     """Whether a product is added without being stored first, which compilers contract to a fused multiply-add."""
-    if value.dtype in (DType.BOOL, DType.F16, DType.BF16):
-        return False
     if isinstance(value, Binary) and value.op in ("mul", *WORDS):
         return True
     if isinstance(value, Binary) and value.op in ("add", "sub"):
@@ -150,6 +160,12 @@ def _shifts(node: Load, axis: Axis) -> bool:
     """Whether a step along the axis adds a constant to the address, and nothing else."""
     stride = node.indices[0].coefficient(axis)
     return stride is not None and stride.constant is not None and not any(g.depends_on(axis) for g in node.guards)
+
+
+def _is_contiguous(node: Load, lane: Axis | None) -> bool:
+    """Whether lanes read neighbours, or all of them one element."""
+    stride = as_dim(0) if lane is None else node.indices[0].coefficient(lane)
+    return stride is not None and stride.constant in (0, 1)
 
 
 def _pointer(node: Load, axis: Axis, lane: Axis | None) -> Hashable:

@@ -90,3 +90,24 @@ def test_registers_that_hold_too_little_are_written_down(taps: int, separate: st
     (loop,) = [item for item in walk_statements(kernel.body) if isinstance(item, Loop)]
     assert trips_of(loop) == taps
     assert f"loop k0: {taps} unroll 8{separate}\n" in print_kernel(kernel)
+
+
+@pytest.mark.parametrize("kind", ["max", "sum"])
+def test_a_pooling_is_laid_out_as_well(kind: str) -> None:
+    """Its rows share what they read, as those of a depthwise convolution do, with nothing multiplied."""
+    zero = {"max": "-inf", "sum": "0.0"}[kind]
+    taps = "\n".join(f"      {kind} a0 = b0[3364*g0 + 232*g2 + 58*k0 + l0 + 58*r0 + {tap}]" for tap in range(3))
+    text = f"""kernel
+read b0 f32
+write b1 f32
+grid g0: 64, g2: 14
+lane l0: 32 at 0 below 56
+  row r0: 4 at 4*g2
+    acc a0 f32<l0, r0> = {zero}
+    loop k0: 3
+{taps}
+    store b1[3136*g0 + 224*g2 + l0 + 56*r0] = a0
+"""
+    kernel = tune_loops(parse_kernel(text), Target.of("x86-64-v4"))
+    (loop,) = [item for item in walk_statements(kernel.body) if isinstance(item, Loop)]
+    assert trips_of(loop) == 3
